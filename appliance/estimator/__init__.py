@@ -1,0 +1,1 @@
+"""tf.estimator on current TensorFlow, with the Experiment of TF.Learn."""

@@ -1,0 +1,1 @@
+"""Training jobs: the queue, the worker and the process of one job."""

@@ -1,0 +1,1 @@
+"""Measurements against the budgets and the peers, with ratios. Never run as tests."""

@@ -1,0 +1,1 @@
+"""Will a flight arrive more than 15 minutes late?"""

@@ -1,0 +1,1 @@
+"""The gateway: resolves labels to versions in front of a runtime, over REST and gRPC."""
