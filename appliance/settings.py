@@ -1,0 +1,74 @@
+"""The settings of the appliance: one typed object, read once at an entry point and passed in."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Each field is read from the environment variable `APPLIANCE_<NAME>`, or given by keyword."""
+
+    model_config = SettingsConfigDict(env_prefix="APPLIANCE_", extra="forbid")
+
+    home: Path = Field(default_factory=lambda: platformdirs.user_data_path("appliance"))
+    """The folder of everything embedded: the SQLite database, models, jobs."""
+    database_url: str = ""
+    """SQLAlchemy URL of the one database; by default `sqlite:///<home>/appliance.db`."""
+    artifact_root: str = ""
+    """Where model versions are kept (a folder or an fsspec URL); by default `<home>/models`."""
+    jobs_root: Path = Path()
+    """Where bundles and model directories of jobs are kept; by default `<home>/jobs`."""
+    host: str = "127.0.0.1"
+    """The address both ports listen on. Any address but loopback requires `token`."""
+    rest_port: int = Field(default=8501, ge=0, le=65535)
+    """Port of `/v1/models/...` and `/api/v1/...`; 0 takes a free one."""
+    grpc_port: int = Field(default=8500, ge=0, le=65535)
+    """Port of TensorFlow Serving's gRPC services; 0 takes a free one."""
+    token: str = ""
+    """The bearer token every request must carry; empty: none is asked for."""
+    runtime: Literal["embedded", "sidecar"] = "embedded"
+    """What runs the models: the gateway's own process, or a TensorFlow Serving beside it."""
+    sidecar_grpc: str = "127.0.0.1:8500"
+    """`host:port` of the sidecar's gRPC services."""
+    sidecar_rest: str = "http://127.0.0.1:8501"
+    """Base URL of the sidecar's REST service."""
+    sidecar_model_root: str = ""
+    """The artifact root as the sidecar sees it; by default the same as `artifact_root`."""
+    poll_wait_seconds: float = Field(default=0.05, gt=0)
+    """How long the reconciler waits between two looks at the registry, in seconds."""
+    url: str = "http://127.0.0.1:8501"
+    """Where clients find the gateway."""
+
+    @model_validator(mode="after")
+    def _fill_in(self) -> Settings:
+        self.home = self.home.expanduser().absolute()
+        if not self.database_url:
+            self.database_url = f"sqlite:///{self.home / 'appliance.db'}"
+        if not self.artifact_root:
+            self.artifact_root = str(self.home / "models")
+        if self.jobs_root == Path():
+            self.jobs_root = self.home / "jobs"
+        if not self.sidecar_model_root:
+            self.sidecar_model_root = self.artifact_root
+        if not self.token and not is_loopback(self.host):
+            raise ValueError(
+                f"Cannot listen on {self.host!r} without a token: everyone who reaches that address could run code. "
+                "Set APPLIANCE_TOKEN, or listen on 127.0.0.1."
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether `host`, a name or an address, is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
