@@ -58,7 +58,7 @@ class Settings(BaseSettings):
             self.sidecar_model_root = self.artifact_root
         if not self.token and not is_loopback(self.host):
             raise ValueError(
-                f"Cannot listen on {self.host!r} without a token: everyone who reaches that address could run code. "
+                f"Cannot listen on {self.host!r} without a token: everyone who reaches it could run code. "
                 "Set APPLIANCE_TOKEN, or listen on 127.0.0.1."
             )
         return self
