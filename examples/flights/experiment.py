@@ -129,7 +129,7 @@ def input_fn(split: data.Split, batch_size: int, *, shuffle: bool) -> Any:
 
 
 def serving_inputs(columns: Columns) -> Any:
-    """Return a `serving_input_receiver_fn` for serialized `tf.Example`s or, in `raw:predict`, the features."""
+    """Return a `serving_input_receiver_fn` for serialized `tf.Example`s or, in `raw:predict`, features."""
     used = [*categories(columns), *(columns[name] for name in data.NUMERIC)]
     spec = tf.feature_column.make_parse_example_spec(used)
     # Every feature is one value; given densely, it can be fed by name as well as parsed.

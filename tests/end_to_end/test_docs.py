@@ -52,7 +52,8 @@ def test_every_block_of_a_document_runs(document: Path, tmp_path: Path) -> None:
 
 def test_a_block_that_is_not_run_says_why() -> None:
     """A document can show what cannot run here, with its reason; nothing else is left out."""
-    text = "<!-- not run: needs Docker -->\n```bash\ndocker compose up\n```\n\n```python\nx = 1\n```\n```text\nno\n```\n"
+    text = "<!-- not run: needs Docker -->\n```bash\ndocker compose up\n```\n\n```python\nx = 1\n```\n"
+    text += "```text\nonly output\n```\n"
     assert [(b.language, b.reason) for b in docs_runner.blocks(text)] == [
         ("bash", "needs Docker"),
         ("python", None),
