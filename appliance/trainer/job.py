@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from appliance.trainer.errors import InvalidJob
+from registry.values import LABEL_NAME, MODEL_NAME
 
 __all__ = [
     "ENDED",
@@ -75,14 +76,19 @@ class JobSpec:
             raise InvalidJob("function", self.function, "the name of a function in the file")
         if len(self.name) > 200:
             raise InvalidJob("name", self.name, "at most 200 characters long")
-        if self.model == "" or self.promote == "":
-            raise InvalidJob("model" if self.model == "" else "promote", "", "a name, or left out")
+        _check_name("model", self.model, MODEL_NAME)
+        _check_name("promote", self.promote, LABEL_NAME)
         if self.promote is not None and self.model is None:
             raise InvalidJob("model", None, f"given to promote its new version to {self.promote!r}")
         _check_params(self.params)
         _check_run_config(self.run_config)
         if not self.name:
             object.__setattr__(self, "name", self.model or path.stem)
+
+
+def _check_name(field: str, name: str | None, pattern: re.Pattern[str]) -> None:
+    if name is not None and not pattern.fullmatch(name):
+        raise InvalidJob(field, name, f"a name that matches {pattern.pattern}, or left out")
 
 
 def _check_params(params: object) -> None:
