@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.estimator import export
+from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead, RegressionHead
 from appliance.estimator.hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -23,20 +24,25 @@ from appliance.estimator.hooks import (
     SummarySaverHook,
 )
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
+from appliance.estimator.parsing import classifier_parse_example_spec, regressor_parse_example_spec
 from appliance.estimator.run_config import RunConfig
 
 __all__ = [
+    "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "EstimatorSpec",
     "FeedFnHook",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "Head",
     "LoggingTensorHook",
     "ModeKeys",
+    "MultiClassHead",
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "ProfilerHook",
+    "RegressionHead",
     "RunConfig",
     "SecondOrStepTimer",
     "SessionRunArgs",
@@ -46,5 +52,7 @@ __all__ = [
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
+    "classifier_parse_example_spec",
     "export",
+    "regressor_parse_example_spec",
 ]

@@ -1,0 +1,1 @@
+"""Canned estimators: linear models, deep networks, and the two together (wide and deep)."""

@@ -1,0 +1,138 @@
+"""The two parts of the canned models: a linear model and a feed-forward network over feature columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from appliance.estimator.feature_columns import FeatureInputs, dense_input, linear_model
+from appliance.estimator.model_fn import ModeKeys
+
+_BATCH_NORM_MOMENTUM = 0.999
+_BATCH_NORM_EPSILON = 0.001
+
+
+class Part(NamedTuple):
+    """One part of a model.
+
+    Fields:
+        logits: float32 `[batch, units]`.
+        variables: the trainable ones.
+        update_ops: operations to run at every train step.
+    """
+
+    logits: tf.Tensor
+    variables: list[Any]
+    update_ops: list[Any]
+
+
+class Network(NamedTuple):
+    """The settings of a feed-forward network.
+
+    Fields:
+        hidden_units: the sizes of the hidden layers.
+        feature_columns: its dense columns.
+        activation_fn: applied in each hidden layer; None for none.
+        dropout: the probability of dropping a hidden unit's output in training, or None.
+        batch_norm: whether to normalise over the batch after each hidden layer's activation.
+    """
+
+    hidden_units: Sequence[int]
+    feature_columns: Sequence[Any]
+    activation_fn: Callable[[tf.Tensor], tf.Tensor] | None
+    dropout: float | None
+    batch_norm: bool
+
+
+def build_network(inputs: FeatureInputs, network: Network, units: int, mode: str) -> Part:
+    """Build `dnn/...`: the columns' values, hidden layers and a layer of `units` logits.
+
+    Kernels start glorot-uniform, biases at zero.
+    """
+    training = mode == ModeKeys.TRAIN
+    updates: list[Any] = []
+    with tf.compat.v1.variable_scope("dnn"):
+        with tf.compat.v1.variable_scope("input_from_feature_columns/input_layer"):
+            values, variables = dense_input(inputs, network.feature_columns)
+        for i, size in enumerate(network.hidden_units):
+            with tf.compat.v1.variable_scope(f"hiddenlayer_{i}"):
+                values, layer_variables = _dense_layer(values, size)
+                if network.activation_fn is not None:
+                    values = network.activation_fn(values)
+                if network.dropout is not None and training:
+                    values = tf.nn.dropout(values, rate=network.dropout)
+                if network.batch_norm:
+                    with tf.compat.v1.variable_scope(f"batchnorm_{i}"):
+                        values, normalizer_variables = _batch_norm(values, training, updates)
+                    layer_variables += normalizer_variables
+                variables = variables + layer_variables
+                _summarize_layer(values, training)
+        with tf.compat.v1.variable_scope("logits"):
+            logits, layer_variables = _dense_layer(values, units)
+            _summarize_layer(logits, training)
+    return Part(logits, variables + layer_variables, updates)
+
+
+def _dense_layer(values: tf.Tensor, size: int) -> tuple[tf.Tensor, list[Any]]:
+    kernel = _variable("kernel", [values.shape[-1], size], tf.compat.v1.glorot_uniform_initializer())
+    bias = _variable("bias", [size], tf.compat.v1.zeros_initializer())
+    return tf.nn.bias_add(tf.matmul(values, kernel), bias), [kernel, bias]
+
+
+def _batch_norm(values: tf.Tensor, training: bool, updates: list[Any]) -> tuple[tf.Tensor, list[Any]]:
+    """Normalise over the batch when training, with the moving averages otherwise.
+
+    References:
+        Ioffe and Szegedy, Batch Normalization, ICML 2015. The constants are tf.estimator's.
+    """
+    size = [values.shape[-1]]
+    ones, zeros = tf.compat.v1.ones_initializer(), tf.compat.v1.zeros_initializer()
+    gamma, beta = _variable("gamma", size, ones), _variable("beta", size, zeros)
+    moving_mean = _variable("moving_mean", size, zeros, trainable=False)
+    moving_variance = _variable("moving_variance", size, ones, trainable=False)
+    mean, variance = moving_mean.read_value(), moving_variance.read_value()
+    if training:
+        averages = ((moving_mean, mean), (moving_variance, variance))
+        mean, variance = tf.nn.moments(values, axes=[0])
+        for (average, old), new in zip(averages, (mean, variance), strict=True):
+            change = (old - new) * (1.0 - _BATCH_NORM_MOMENTUM)
+            updates.append(average.assign_sub(change, read_value=False))
+    normalized = tf.nn.batch_normalization(values, mean, variance, beta, gamma, _BATCH_NORM_EPSILON)
+    return normalized, [gamma, beta]
+
+
+def _variable(name: str, shape: Sequence[int | None], initializer: Any, trainable: bool = True) -> Any:
+    return tf.compat.v1.get_variable(
+        name, shape, initializer=initializer, trainable=trainable, use_resource=True
+    )
+
+
+def _summarize_layer(values: tf.Tensor, training: bool) -> None:
+    if training:
+        # The tags are the layers' names: variable scopes open a name scope of the same name.
+        tf.compat.v1.summary.scalar("fraction_of_zero_values", _zero_fraction([values]))
+        tf.compat.v1.summary.histogram("activation", values)
+
+
+def build_linear(
+    inputs: FeatureInputs, columns: Sequence[Any], units: int, sparse_combiner: str, mode: str
+) -> Part:
+    """Build `linear/linear_model/...`: `units` logits."""
+    with tf.compat.v1.variable_scope("linear"):
+        with tf.compat.v1.variable_scope("linear_model"):
+            logits, bias, variables = linear_model(inputs, columns, units, sparse_combiner)
+        if mode == ModeKeys.TRAIN:
+            if units > 1:
+                tf.compat.v1.summary.histogram("bias", bias)
+            else:
+                tf.compat.v1.summary.scalar("bias", bias[0])
+            tf.compat.v1.summary.scalar("fraction_of_zero_weights", _zero_fraction(variables))
+    return Part(logits, [*variables, bias], [])
+
+
+def _zero_fraction(tensors: Sequence[Any]) -> tf.Tensor:
+    zeros = tf.add_n([tf.reduce_sum(tf.cast(tf.equal(tensor, 0.0), tf.float32)) for tensor in tensors])
+    size = tf.add_n([tf.cast(tf.size(tensor), tf.float32) for tensor in tensors])
+    return zeros / size

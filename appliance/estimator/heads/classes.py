@@ -1,0 +1,88 @@
+"""What the heads for classes share: the names of classes, as predictions and as export outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from appliance.estimator.export import ClassificationOutput
+
+
+def wanted_keys(keys: Sequence[str] | None, valid: Sequence[str]) -> Sequence[str]:
+    """Return the prediction keys to compute.
+
+    Raises:
+        ValueError: one of `keys` is not valid.
+    """
+    for key in keys or ():
+        if key not in valid:
+            raise ValueError(
+                f"Prediction key must be in PredictionKeys, given: {key}. Valid prediction keys include "
+                f"{list(valid)}."
+            )
+    return keys or valid
+
+
+def class_names(n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Return the names of all classes, bytes `[n_classes]`: the vocabulary, or the ids as text."""
+    return tf.constant(list(vocabulary or map(str, range(n_classes))), tf.string)
+
+
+def class_predictions(
+    scores: tf.Tensor, keys: Sequence[str], n_classes: int, vocabulary: Sequence[str] | None
+) -> dict[str, tf.Tensor]:
+    """Return those of `class_ids`, `classes`, `all_class_ids` and `all_classes` that are among `keys`.
+
+    Args:
+        scores: logits `[D0, ..., DN, n_classes]`; the greatest wins.
+        keys: the prediction keys.
+        n_classes: the number of classes.
+        vocabulary: the names of the classes, or None.
+    """
+    predictions = {}
+    if "class_ids" in keys or "classes" in keys:
+        ids = tf.expand_dims(tf.argmax(scores, axis=-1), -1)
+        predictions["class_ids"] = ids
+        predictions["classes"] = tf.gather(class_names(n_classes, vocabulary), ids)
+    if "all_class_ids" in keys:
+        predictions["all_class_ids"] = _for_each_example(tf.range(n_classes), scores)
+    if "all_classes" in keys:
+        predictions["all_classes"] = _for_each_example(class_names(n_classes, vocabulary), scores)
+    return {key: value for key, value in predictions.items() if key in keys}
+
+
+def _for_each_example(row: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    return tf.tile(tf.expand_dims(row, 0), tf.stack([tf.shape(scores)[0], 1]))
+
+
+def classification_output(
+    probabilities: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
+) -> ClassificationOutput:
+    """Return the export output with `classes` (bytes) and `scores` (float32), both `[batch, n_classes]`."""
+    names = _for_each_example(class_names(n_classes, vocabulary), probabilities)
+    return ClassificationOutput(scores=probabilities, classes=names)
+
+
+def vocabulary_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
+    """Return the positions of string labels in the vocabulary, int64; -1 for others.
+
+    Raises:
+        ValueError: the labels are no strings.
+    """
+    if labels.dtype != tf.string:
+        raise ValueError(
+            f"Labels dtype should be string if there is a vocabulary. Instead got {labels.dtype.name}. "
+            "Return the labels as "
+            f"strings, among {list(vocabulary)}, or leave out label_vocabulary."
+        )
+    words = tf.constant(list(vocabulary), tf.string)
+    if len(vocabulary) > 64:
+        ids = tf.constant(list(range(len(vocabulary))), tf.int64)
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, ids), -1)
+        return table.lookup(labels)
+    # Comparing with each of a few words needs no table, which a graph would have to initialise and eager code
+    # to keep.
+    matches = tf.equal(tf.expand_dims(labels, -1), words)
+    found = tf.reduce_any(matches, axis=-1)
+    return tf.where(found, tf.argmax(tf.cast(matches, tf.int8), axis=-1), tf.constant(-1, tf.int64))

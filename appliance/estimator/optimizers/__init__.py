@@ -1,0 +1,17 @@
+"""Optimizers for graphs, from names and from Keras or v1 objects, checkpointed as tf.estimator did."""
+
+from appliance.estimator.optimizers.apply import build_train_op, get_optimizer, gradients
+from appliance.estimator.optimizers.base import GraphOptimizer
+from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Ftrl",
+    "GraphOptimizer",
+    "RMSprop",
+    "build_train_op",
+    "get_optimizer",
+    "gradients",
+]

@@ -1,0 +1,208 @@
+"""What all graph optimizers share: hyper-parameters and slots as variables, gradients, the global step."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import tensorflow as tf
+
+
+class GraphOptimizer:
+    """An optimizer that adds its update to the current graph, in the style of Keras 2.
+
+    Variables are named as tf.estimator's V2 classes name them: `training/<name>/<hyper-parameter>` (scalars,
+    restored from a checkpoint like any variable), `training/<name>/<variable>/<slot>`, and
+    `training/<name>/iter` unless `iterations` was set to another step counter.
+
+    Args:
+        learning_rate: a number, a Keras learning rate schedule, or a callable without arguments.
+        name: the part of the variables' names that tells optimizers apart.
+        decay: divides the learning rate by `1 + decay * iterations`.
+        clipnorm, clipvalue, global_clipnorm: limits on each gradient's norm, on each element, and on the norm
+            of all gradients together; at most one of them.
+
+    Source: `tf.keras.optimizers.legacy.Optimizer` (Keras 2).
+    """
+
+    slots: Mapping[str, str] = MappingProxyType({})
+    """Slot name to the attribute that holds its initial value ('' for zero)."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        name: str,
+        *,
+        decay: float = 0.0,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+    ) -> None:
+        if sum(limit is not None for limit in (clipnorm, clipvalue, global_clipnorm)) > 1:
+            raise ValueError(
+                "At most one of clipnorm, clipvalue and global_clipnorm can be set; got "
+                f"clipnorm={clipnorm}, "
+                f"clipvalue={clipvalue}, global_clipnorm={global_clipnorm}."
+            )
+        self.name = name
+        self.clipnorm, self.clipvalue, self.global_clipnorm = clipnorm, clipvalue, global_clipnorm
+        self._hypers: dict[str, Any] = {"learning_rate": learning_rate, "decay": decay}
+        self._iterations: Any = None
+
+    @property
+    def iterations(self) -> Any:
+        """The step counter, an int64 variable; None until it is set or the first update is built."""
+        return self._iterations
+
+    @iterations.setter
+    def iterations(self, variable: Any) -> None:
+        if self._iterations is not None:
+            raise RuntimeError(
+                f"The iterations of optimizer {self.name!r} are already {self._iterations.name!r} and cannot "
+                "become "
+                f"{variable.name!r}."
+            )
+        self._iterations = variable
+
+    def clone(self) -> GraphOptimizer:
+        """Return an optimizer with the same settings that belongs to no graph yet."""
+        twin = copy.copy(self)
+        twin._hypers = dict(self._hypers)
+        twin._iterations = None
+        return twin
+
+    def get_updates(self, loss: tf.Tensor, params: Sequence[Any]) -> list[Any]:
+        """Return, in a list, the operation that moves `params` against the gradient of `loss` and counts the
+        step.
+
+        Raises:
+            ValueError: there are no variables, or `loss` does not depend on one of them.
+        """
+        return [self.apply_gradients(gradients(loss, params))]
+
+    def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tf.Operation:
+        """Return the operation that applies the gradients, then adds one to `iterations`."""
+        grads_and_vars = self._clip(grads_and_vars)
+        with tf.name_scope(f"training/{self.name}/") as scope:
+            hypers = self._hyper_values(scope)
+            prepared: dict[tf.DType, dict[str, tf.Tensor]] = {}
+            updates = []
+            for gradient, variable in grads_and_vars:
+                dtype = variable.dtype.base_dtype
+                if dtype not in prepared:
+                    prepared[dtype] = self.prepare({name: tf.cast(v, dtype) for name, v in hypers.items()})
+                shared = prepared[dtype]
+                slots = self._make_slots(scope, variable)
+                if isinstance(gradient, tf.IndexedSlices):
+                    updates.append(self.apply_sparse(gradient, variable, slots, shared))
+                else:
+                    updates.append(self.apply_dense(gradient, variable, slots, shared))
+            with tf.control_dependencies([tf.group(*updates)]):
+                return self._iterations.assign_add(1, read_value=False, name="count_step")
+
+    def prepare(self, hypers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return the tensors that the updates of all variables share, from the hyper-parameters."""
+        return hypers
+
+    def apply_dense(
+        self, gradient: tf.Tensor, variable: Any, slots: Mapping[str, Any], shared: Mapping[str, Any]
+    ) -> Any:
+        """Return the operation that updates one variable."""
+        raise NotImplementedError
+
+    def apply_sparse(
+        self, gradient: tf.IndexedSlices, variable: Any, slots: Mapping[str, Any], shared: Mapping[str, Any]
+    ) -> Any:
+        """Return the operation that updates some rows of one variable; `gradient` may repeat rows."""
+        raise NotImplementedError
+
+    def _hyper_values(self, scope: str) -> dict[str, tf.Tensor]:
+        values = {}
+        for name, value in sorted(self._hypers.items()):
+            if not callable(value):
+                values[name] = _variable(scope + name, partial(tf.constant, value, tf.float32))
+        if self._iterations is None:
+            self._iterations = _variable(scope + "iter", lambda: tf.constant(0, tf.int64))
+        values = {name: variable.read_value() for name, variable in values.items()}
+        step = tf.cast(self._iterations.read_value(), tf.float32)
+        rate = self._hypers["learning_rate"]
+        if callable(rate):
+            values["learning_rate"] = tf.cast(rate(step) if _is_schedule(rate) else rate(), tf.float32)
+        if self._hypers["decay"]:
+            values["learning_rate"] /= 1.0 + values["decay"] * step
+        values["step"] = step
+        if hasattr(self, "epsilon"):
+            values["epsilon"] = tf.constant(self.epsilon, tf.float32)
+        return values
+
+    def _make_slots(self, scope: str, variable: Any) -> dict[str, Any]:
+        slots = {}
+        for slot, attribute in self.slots.items():
+            initial = float(getattr(self, attribute)) if attribute else 0.0
+            slots[slot] = _variable(
+                f"{scope}{variable.op.name}/{slot}",
+                partial(tf.fill, variable.shape, tf.cast(initial, variable.dtype.base_dtype)),
+            )
+        return slots
+
+    def _clip(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        grads, variables = [pair[0] for pair in grads_and_vars], [pair[1] for pair in grads_and_vars]
+        if self.clipvalue is not None:
+            limit = self.clipvalue
+            grads = [_map_values(g, lambda v: tf.clip_by_value(v, -limit, limit)) for g in grads]
+        elif self.clipnorm is not None:
+            grads = [_map_values(g, lambda v: tf.clip_by_norm(v, self.clipnorm)) for g in grads]
+        elif self.global_clipnorm is not None:
+            grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm)
+        return list(zip(grads, variables, strict=True))
+
+
+def gradients(loss: tf.Tensor, variables: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return the pairs (gradient of `loss`, variable).
+
+    Raises:
+        ValueError: there are no variables, or `loss` does not depend on one of them.
+    """
+    variables = list(variables)
+    if not variables:
+        raise ValueError("There are no variables to optimize; give the trainable variables of the model.")
+    with tf.name_scope("gradients"):
+        pairs = list(zip(tf.gradients(loss, variables), variables, strict=True))
+    without = [variable.name for gradient, variable in pairs if gradient is None]
+    if without:
+        raise ValueError(
+            f"The loss does not depend on the variables {without}, so they have no gradient. Leave them out "
+            "of the trainable "
+            "variables, or check that the operations between them and the loss can be differentiated."
+        )
+    return pairs
+
+
+def sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return (values, rows) of a sparse gradient with repeated rows summed, so that each occurs once."""
+    rows, position = tf.unique(gradient.indices)
+    return tf.math.unsorted_segment_sum(gradient.values, position, tf.shape(rows)[0]), rows
+
+
+def _variable(name: str, initial: Callable[[], tf.Tensor]) -> Any:
+    """Create an untrained variable with exactly this name, or with `_1` and so on when it is taken."""
+    with tf.name_scope(""), tf.init_scope():
+        return tf.Variable(initial, trainable=False, name=name)
+
+
+def _is_schedule(rate: Any) -> bool:
+    # Only a program that has imported Keras can hold a schedule; importing it here would slow every start.
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
+
+
+def _map_values(gradient: Any, change: Callable[[tf.Tensor], tf.Tensor]) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        # Rows are summed first: the limit is on the gradient, not on its pieces.
+        values, rows = sum_duplicates(gradient)
+        return tf.IndexedSlices(change(values), rows, gradient.dense_shape)
+    return change(gradient)

@@ -1,1 +1,0 @@
-"""The Alembic history of the trainer's tables."""
