@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.estimator import export
+from appliance.estimator.estimator import Estimator
 from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead, RegressionHead
 from appliance.estimator.hooks import (
     CheckpointSaverHook,
@@ -31,6 +32,7 @@ __all__ = [
     "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "Estimator",
     "EstimatorSpec",
     "FeedFnHook",
     "FinalOpsHook",

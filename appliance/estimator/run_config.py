@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from appliance.estimator.arguments import argument_names
 from appliance.estimator.cluster import Cluster, TaskType, cluster_from, read_tf_config
+from appliance.estimator.session_config import cluster_session_config, default_session_config
 
 __all__ = ["RunConfig", "TaskType"]
 
@@ -122,7 +124,7 @@ class RunConfig:
         self._service = _checked_service(tf_config.get("service"))
         self._cluster: Cluster = cluster_from(tf_config)
         if self._session_config is None and self._cluster.spec:
-            self._session_config = _cluster_session_config(self._cluster)
+            self._session_config = cluster_session_config(self._cluster)
 
     @property
     def model_dir(self) -> str | None:
@@ -353,16 +355,37 @@ def _validate(config: RunConfig) -> None:
             raise ValueError(f"{name} {message} Given: {value!r}")
 
 
-def _cluster_session_config(cluster: Cluster) -> Any:
-    """Return the session options of a process that trains with parameter servers: it talks to those only."""
-    filters = {
-        TaskType.MASTER: ["/job:ps", "/job:master"],
-        TaskType.CHIEF: ["/job:ps", "/job:chief"],
-        TaskType.WORKER: ["/job:ps", f"/job:worker/task:{cluster.task_id}"],
-        TaskType.PS: ["/job:ps", "/job:worker", "/job:chief", "/job:master"],
-    }.get(cluster.task_type)
-    if filters is None:
-        return None
-    config = tf.compat.v1.ConfigProto(allow_soft_placement=True, device_filters=filters)
-    config.graph_options.rewrite_options.meta_optimizer_iterations = 2  # RewriterConfig.ONE
+def complete(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
+    """Return the config with the model_dir and session options that hold for an Estimator.
+
+    Raises:
+        ValueError: it is no RunConfig, or names another model_dir.
+    """
+    config = RunConfig() if config is None else config
+    if not isinstance(config, RunConfig):
+        raise ValueError(f"config must be an instance of `RunConfig`, but provided {config!r}.")
+    _refuse_strategies(config)
+    if config.session_config is None:
+        config = config.replace(session_config=default_session_config())
+    path = None if model_dir is None else os.fspath(model_dir)
+    if path is not None and config.model_dir is not None and config.model_dir != path:
+        raise ValueError(
+            "`model_dir` are set both in constructor and `RunConfig`, but with different values. "
+            f"In constructor: {path!r}, in `RunConfig`: {config.model_dir!r}."
+        )
+    if path:
+        return config.replace(model_dir=path)
+    if config.model_dir is None:
+        temporary = tempfile.mkdtemp()
+        log.warning("temporary_model_dir", extra={"model_dir": temporary})
+        return config.replace(model_dir=temporary)
     return config
+
+
+def _refuse_strategies(config: RunConfig) -> None:
+    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+        if getattr(config, name) is not None:
+            raise ValueError(
+                f"RunConfig.{name} is not supported yet. Given: {getattr(config, name)}. "
+                "Leave it out: the model then runs on this machine."
+            )

@@ -1,0 +1,118 @@
+"""Checkpoints on disk: reading them, and keeping one safe while it is in use."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+_PINS = "eval-pins"
+_numbers = itertools.count()
+
+
+def read(checkpoint_path: str) -> Any:
+    """Return a reader of the variables of a checkpoint, by name."""
+    return tf.train.load_checkpoint(checkpoint_path)
+
+
+def global_step(checkpoint_path: str | None) -> int:
+    """Return the global step in a checkpoint, 0 when there is no checkpoint or none in it."""
+    if checkpoint_path is None:
+        return 0
+    reader = read(checkpoint_path)
+    name = tf.compat.v1.GraphKeys.GLOBAL_STEP
+    return int(reader.get_tensor(name)) if reader.has_tensor(name) else 0
+
+
+def check_exists(checkpoint_path: str) -> None:
+    """Check that a checkpoint is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not tf.io.gfile.glob(f"{checkpoint_path}.index"):
+        raise ValueError(
+            f"Couldn't find a checkpoint at {checkpoint_path}. "
+            "Give the path without a suffix, as in model_dir/model.ckpt-100."
+        )
+
+
+@contextlib.contextmanager
+def pinned(checkpoint_path: str) -> Iterator[str]:
+    """Keep a checkpoint readable while it is in use, whatever the process that writes checkpoints deletes.
+
+    Its files are hard-linked (copied where the file system has no links) into
+    `eval-pins/<host>-<pid>-<number>/` next to them, and the prefix there is yielded; deleting the originals
+    then harms nobody. The pins of processes that have died are swept. A checkpoint that is not on a local
+    path is yielded as it is.
+
+    Raises:
+        FileNotFoundError: the checkpoint is not there (any more).
+    """
+    if "://" in checkpoint_path:
+        yield checkpoint_path
+        return
+    prefix = Path(checkpoint_path)
+    sweep_pins(prefix.parent)
+    folder = prefix.parent / _PINS / f"{_host()}-{os.getpid()}-{next(_numbers)}"
+    try:
+        _link_all(prefix, folder)
+        yield str(folder / prefix.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # Another pin is in use: the last one removes the folder.
+            folder.parent.rmdir()
+
+
+def _link_all(prefix: Path, folder: Path) -> None:
+    sources = [*sorted(prefix.parent.glob(f"{prefix.name}.data-*")), prefix.with_name(f"{prefix.name}.index")]
+    if len(sources) == 1:
+        raise FileNotFoundError(f"No checkpoint at {prefix}. It may have been deleted; take the latest one.")
+    folder.mkdir(parents=True)
+    for source in sources:
+        try:
+            os.link(source, folder / source.name)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"The checkpoint {prefix} was deleted just now: {source.name} is gone. Take the latest one."
+            ) from error
+        except OSError:
+            shutil.copyfile(source, folder / source.name)
+
+
+def sweep_pins(model_dir: str | os.PathLike[str]) -> None:
+    """Remove the pins that processes of this machine left when they died."""
+    for folder in Path(model_dir, _PINS).glob(f"{_host()}-*-*"):
+        pid = int(folder.name.rsplit("-", 2)[1])
+        if not _is_running(pid):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def unpinned(checkpoint_path: str) -> str:
+    """Return the path that a pinned checkpoint has in its model_dir; any other path as it is."""
+    head, name = os.path.split(checkpoint_path)
+    above, folder = os.path.split(head)
+    if folder and os.path.basename(above) == _PINS:
+        return os.path.join(os.path.dirname(above), name)
+    return checkpoint_path

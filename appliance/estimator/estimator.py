@@ -1,0 +1,436 @@
+"""Estimator: a model_fn, and the four verbs that train it, evaluate it, predict with it and export it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from appliance.estimator import checkpoints
+from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
+from appliance.estimator.hooks.defaults import training_hooks
+from appliance.estimator.input_graph import DataInitializerHook, Inputs, build_inputs
+from appliance.estimator.loop import HookedFetches, TrainingLoop, run_until_stopped
+from appliance.estimator.model_fn import (
+    LOSS_METRIC_KEY,
+    EstimatorSpec,
+    ModeKeys,
+    call_model_fn,
+    check_model_fn,
+)
+from appliance.estimator.predictions import chosen, examples
+from appliance.estimator.run_config import RunConfig, complete
+from appliance.estimator.saved_model import Exporter
+from appliance.estimator.sessions import hooked_session
+from appliance.estimator.summaries import write_evaluation
+
+log = logging.getLogger("appliance.estimator")
+
+InputFn = Callable[..., Any]
+_END = object()
+
+
+class Estimator:
+    """A model and what can be done with it; every call builds a fresh graph from the newest checkpoint.
+
+    Args:
+        model_fn: `model_fn(features, labels, mode, params, config)`, of which it must take `features` and may
+            leave out the others; returns an `EstimatorSpec`.
+        model_dir: folder of checkpoints and summaries; a temporary one when neither this nor the config names
+            one.
+        config: a `RunConfig`.
+        params: passed on to `model_fn`, as a deep copy.
+
+    Raises:
+        ValueError: the arguments of `model_fn`, the config or the model_dir are not as above; or a subclass
+            overrides a method that is not its own.
+
+    Source: `tf.estimator.Estimator`.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        check_overrides(type(self), Estimator)
+        check_model_fn(model_fn, params)
+        if warm_start_from is not None:
+            raise ValueError(
+                "warm_start_from is not supported yet. Leave it out, or copy the checkpoint to model_dir."
+            )
+        self._config = complete(config, model_dir)
+        self._params = copy.deepcopy(params if params is not None else {})
+        self._model_fn = model_fn
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and summaries."""
+        return str(self._config.model_dir)
+
+    @property
+    def config(self) -> RunConfig:
+        """A copy of the config."""
+        return copy.deepcopy(self._config)
+
+    @property
+    def params(self) -> Any:
+        """A copy of the parameters."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Callable[[Any, Any, str, Any], EstimatorSpec]:
+        """The model_fn bound to the parameters, with arguments features, labels, mode, config."""
+
+        def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
+            return self._call_model_fn(features, labels, mode, config)
+
+        return public_model_fn
+
+    def train(
+        self,
+        input_fn: InputFn,
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> Estimator:
+        """Train from the newest checkpoint on.
+
+        Args:
+            input_fn: returns a Dataset of (features, labels), or the tensors.
+            hooks: SessionRunHooks.
+            steps: how many steps to add; None: until the data ends.
+            max_steps: the global step to end at; nothing happens when it is reached already.
+            saving_listeners: CheckpointSaverListeners.
+
+        Returns:
+            this estimator.
+
+        Raises:
+            ValueError: both or a non-positive one of `steps` and `max_steps`; listeners without checkpoints.
+            TypeError: hooks or listeners of another type.
+            NanLossDuringTrainingError: the loss became NaN.
+        """
+        check_steps(steps=steps, max_steps=max_steps)
+        hooks = checked_hooks(hooks)
+        listeners = checked_listeners(saving_listeners)
+        if max_steps is not None and checkpoints.global_step(self.latest_checkpoint()) >= max_steps:
+            log.info("training_skipped", extra={"max_steps": max_steps})
+            return self
+        if steps is not None or max_steps is not None:
+            hooks.append(tf.compat.v1.train.StopAtStepHook(steps, max_steps))
+        with self._new_graph():
+            step, loss = self._train_graph(input_fn, hooks, listeners)
+        log.info("training_done", extra={"step": step, "loss": loss})
+        return self
+
+    def evaluate(
+        self,
+        input_fn: InputFn,
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate a checkpoint.
+
+        Args:
+            input_fn: returns a Dataset of (features, labels), or the tensors.
+            steps: how many batches to take; None: all.
+            hooks: SessionRunHooks.
+            checkpoint_path: the checkpoint; None: the newest. Without any the variables are initialised.
+            name: summaries go to `model_dir/eval_<name>`; None: to `model_dir/eval`.
+
+        Returns:
+            metrics by name as numpy scalars or arrays, with `loss` (the mean over batches) and `global_step`.
+
+        Raises:
+            ValueError: `steps` is not positive, or there is no such checkpoint.
+        """
+        check_steps(steps=steps)
+        hooks = checked_hooks(hooks)
+        path = self._existing(checkpoint_path)
+        with self._new_graph():
+            results = self._evaluate_graph(input_fn, steps, hooks, path)
+            step = int(results[tf.compat.v1.GraphKeys.GLOBAL_STEP])
+            written = None if path is None else checkpoints.unpinned(path)
+            write_evaluation(self.eval_dir(name), results, step, written)
+        log.info("evaluation_done", extra={"step": step, "checkpoint": written, "metrics": results})
+        return results
+
+    def predict(
+        self,
+        input_fn: InputFn,
+        predict_keys: Iterable[str] | str | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yield predictions, lazily.
+
+        Args:
+            input_fn: returns a Dataset of features or of (features, labels), or tensors; labels are ignored.
+            predict_keys: the predictions to yield, when they are a dict; None: all.
+            hooks: SessionRunHooks.
+            checkpoint_path: the checkpoint; None: the newest. Without any the variables are initialised.
+            yield_single_examples: whether to yield example by example, in place of batches.
+
+        Raises:
+            ValueError: there is no such checkpoint or key, or predictions differ in their first dimension.
+        """
+        hooks = checked_hooks(hooks)
+        path = self._existing(checkpoint_path)
+        with contextlib.ExitStack() as stack:
+            # Between two predictions the caller's default graph is its own again.
+            with self._new_graph() as graph:
+                batches = stack.enter_context(self._predict_graph(input_fn, predict_keys, hooks, path))
+            while True:
+                with graph.as_default():
+                    batch = next(batches, _END)
+                if batch is _END:
+                    return
+                yield from examples(batch) if yield_single_examples else (batch,)
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Write the model of one mode to `<export_dir_base>/<seconds since the epoch>/` and return that path.
+
+        Args:
+            export_dir_base: folder of all versions.
+            serving_input_receiver_fn: returns a `ServingInputReceiver` or `TensorServingInputReceiver`.
+            assets_extra: destination below `assets.extra/` to the file that is copied there.
+            as_text: whether to write saved_model.pbtxt.
+            checkpoint_path: the checkpoint; None: the newest.
+            experimental_mode: the mode whose graph is exported.
+
+        Raises:
+            ValueError: there is no (such) checkpoint, or the receiver or the signatures are not valid.
+        """
+        if serving_input_receiver_fn is None:
+            raise ValueError("An input_receiver_fn must be defined. Given: None")
+        return self.experimental_export_all_saved_models(
+            export_dir_base,
+            {experimental_mode: serving_input_receiver_fn},
+            assets_extra=assets_extra,
+            as_text=as_text,
+            checkpoint_path=checkpoint_path,
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Write the models of several modes, with shared variables, as one SavedModel.
+
+        Args:
+            input_receiver_fn_map: for each mode the function that returns its input receiver.
+
+        Raises:
+            ValueError: as in `export_saved_model`, or a mode has a variable that the checkpoint lacks.
+        """
+        path = self._existing(checkpoint_path)
+        if path is None:
+            raise ValueError(
+                f"Couldn't find trained model at {self.model_dir}. Train first, or give checkpoint_path."
+            )
+
+        def build(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+            self._seed()
+            return self._call_model_fn(features, labels, mode, self.config)
+
+        exported = Exporter(build, path, self._config.session_config).export(
+            os.fspath(export_dir_base), input_receiver_fn_map, assets_extra, as_text
+        )
+        log.info("model_exported", extra={"path": os.fsdecode(exported), "checkpoint": path})
+        return exported
+
+    def latest_checkpoint(self) -> str | None:
+        """Return the path of the newest checkpoint, or None."""
+        return tf.train.latest_checkpoint(self.model_dir)
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return the folder of the summaries of evaluations under `name`."""
+        return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
+
+    def get_variable_names(self) -> list[str]:
+        """Return the names of all variables in the newest checkpoint.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return [name for name, _ in tf.train.list_variables(self._trained())]
+
+    def get_variable_value(self, name: str) -> Any:
+        """Return the value of a variable in the newest checkpoint, as a numpy array.
+
+        Raises:
+            ValueError: there is no checkpoint.
+        """
+        return tf.train.load_variable(self._trained(), name)
+
+    def _trained(self) -> str:
+        path = self.latest_checkpoint()
+        if path is None:
+            raise ValueError(f"Couldn't find trained model at {self.model_dir}. Train first.")
+        return path
+
+    def _existing(self, checkpoint_path: str | None) -> str | None:
+        if checkpoint_path is None:
+            return self.latest_checkpoint()
+        checkpoints.check_exists(checkpoint_path)
+        return checkpoint_path
+
+    @contextlib.contextmanager
+    def _new_graph(self) -> Iterator[Any]:
+        """Make a graph with seed, device function and global step the default one."""
+        with tf.Graph().as_default() as graph, tf.device(self._config.device_fn):
+            self._seed()
+            self._create_and_assert_global_step(graph)
+            yield graph
+
+    def _seed(self) -> None:
+        tf.compat.v1.set_random_seed(self._config.tf_random_seed)
+
+    def _create_and_assert_global_step(self, graph: Any) -> Any:
+        """Create the int64 global step; a subclass may do so in its own way."""
+        return tf.compat.v1.train.create_global_step(graph)
+
+    def _inputs(self, input_fn: InputFn, mode: str) -> Inputs:
+        return build_inputs(input_fn, {"mode": mode, "params": self.params, "config": self.config})
+
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
+        return call_model_fn(self._model_fn, features, labels, mode, self.params, config)
+
+    def _train_graph(
+        self, input_fn: InputFn, hooks: list[Any], listeners: Sequence[Any]
+    ) -> tuple[int | None, Any]:
+        """Build, run; return the step that was reached and the last loss."""
+        inputs = self._inputs(input_fn, ModeKeys.TRAIN)
+        with contextlib.closing(_Releasing(inputs)):
+            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, self.config)
+            _add_loss_summary(spec.loss)
+            self._add_saver(spec.scaffold)
+            all_hooks = [*_data_hooks(inputs), *training_hooks(self._config, spec, hooks, listeners)]
+            loop = TrainingLoop(
+                train_op=spec.train_op,
+                loss=spec.loss,
+                global_step=tf.compat.v1.train.get_global_step(),
+                hooks=all_hooks,
+            )
+            with hooked_session(self._training(spec), all_hooks) as (session, coordinator):
+                loop.run(session, coordinator)
+        if loop.last_loss is None:
+            log.warning("training_made_no_steps", extra={"hint": "Does the input_fn give any data?"})
+        return loop.last_step, loop.last_loss
+
+    @contextlib.contextmanager
+    def _predict_graph(
+        self, input_fn: InputFn, keys: Iterable[str] | str | None, hooks: Sequence[Any], path: str | None
+    ) -> Iterator[Iterator[Any]]:
+        inputs = self._inputs(input_fn, ModeKeys.PREDICT)
+        with contextlib.closing(_Releasing(inputs)):
+            if inputs.endless:
+                log.warning("predict_without_dataset_never_ends", extra={"model_dir": self.model_dir})
+            spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self.config)
+            wanted = chosen(spec.predictions, keys)
+            all_hooks = [*_data_hooks(inputs), *hooks, *spec.prediction_hooks]
+            opener = self._restoring(spec, path, self._config.master)
+            with hooked_session(opener, all_hooks) as (session, coordinator):
+                yield HookedFetches(session, coordinator, wanted, all_hooks)
+
+    def _evaluate_graph(
+        self, input_fn: InputFn, steps: int | None, hooks: Sequence[Any], path: str | None
+    ) -> dict[str, Any]:
+        inputs = self._inputs(input_fn, ModeKeys.EVAL)
+        with contextlib.closing(_Releasing(inputs)):
+            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self.config)
+            metrics = {**spec.eval_metric_ops, LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(spec.loss)}
+            update = tf.group(*(metrics[name][1] for name in sorted(metrics)))
+            values = {name: value for name, (value, _) in metrics.items()}
+            values[tf.compat.v1.GraphKeys.GLOBAL_STEP] = tf.compat.v1.train.get_global_step()
+            final = tf.compat.v1.train.FinalOpsHook(values)
+            every = [*hooks, *spec.evaluation_hooks]
+            all_hooks = [*_data_hooks(inputs), *every, final]
+            with hooked_session(
+                self._restoring(spec, path, self._config.evaluation_master), all_hooks
+            ) as opened:
+                session, coordinator = opened
+                run_until_stopped(session, coordinator, update, every, limit=steps)
+        return dict(final.final_ops_values)
+
+    def _add_saver(self, scaffold: Any) -> None:
+        """Make the saver that the config describes, unless the model_fn has made one."""
+        key = tf.compat.v1.GraphKeys.SAVERS
+        if scaffold.saver or tf.compat.v1.get_collection(key):
+            return
+        saver = tf.compat.v1.train.Saver(
+            sharded=True,
+            max_to_keep=self._config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours,
+            defer_build=True,
+            save_relative_paths=True,
+        )
+        tf.compat.v1.add_to_collection(key, saver)
+
+    def _training(self, spec: EstimatorSpec) -> Any:
+        """Return what opens the session to train in: the chief makes the variables, others wait."""
+        if self._config.is_chief:
+            return tf.compat.v1.train.ChiefSessionCreator(
+                scaffold=spec.scaffold,
+                checkpoint_dir=self.model_dir,
+                master=self._config.master,
+                config=self._config.session_config,
+            )
+        return tf.compat.v1.train.WorkerSessionCreator(
+            scaffold=spec.scaffold,
+            master=self._config.master,
+            config=self._config.session_config,
+            max_wait_secs=self._config.session_creation_timeout_secs,
+        )
+
+    def _restoring(self, spec: EstimatorSpec, path: str | None, master: str) -> Any:
+        """Return what opens a session with the variables of one checkpoint, or fresh ones without any."""
+        return tf.compat.v1.train.ChiefSessionCreator(
+            scaffold=spec.scaffold,
+            checkpoint_filename_with_path=path,
+            master=master,
+            config=self._config.session_config,
+        )
+
+
+class _Releasing:
+    """Lets go of the arrays of an input_fn when closed."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.close = inputs.arrays.release
+
+
+def _data_hooks(inputs: Inputs) -> list[Any]:
+    return [] if inputs.initializer is None else [DataInitializerHook(inputs.initializer)]
+
+
+def _add_loss_summary(loss: Any) -> None:
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == LOSS_METRIC_KEY for summary in summaries):
+        tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, loss)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOSSES, loss)
