@@ -39,13 +39,15 @@ class ArtifactStore:
             InvalidInput: fsspec knows no such protocol, or its package is not installed.
         """
         from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
 
         try:
-            self._files, path = url_to_fs(os.fspath(root))
+            # No cached listings: other processes write below the same root.
+            self._files, path = url_to_fs(os.fspath(root), use_listings_cache=False)
         except (ValueError, ImportError) as error:
             raise InvalidInput(f"Cannot use {root!r} as the artifact root: {error}.") from error
         self._root = path.rstrip("/")
-        self._is_local = self._files.protocol in ("file", "local") or "file" in self._files.protocol
+        self._is_local = isinstance(self._files, LocalFileSystem)
 
     def base_path(self, model: str) -> str:
         """Return the directory whose sub-directories are the versions of `model`: a local path or a URL."""
@@ -102,6 +104,8 @@ class ArtifactStore:
     def install(self, model: str, version: int) -> None:
         """Move the pending files into place. Raises OSError when the store refuses."""
         pending, final = self._path(PENDING, model, str(version)), self._path(model, str(version))
+        if self._files.exists(final):
+            raise FileExistsError(f"{self._shown(final)} is there already, and is not this version")
         self._files.makedirs(self._path(model), exist_ok=True)
         if self._is_local:
             _sync_directories(pending)
@@ -121,14 +125,9 @@ class ArtifactStore:
             int(name)
             for folder in (self._path(PENDING, model), self._path(model))
             if self._files.exists(folder)
-            for name in (str(path).rstrip("/").rsplit("/", 1)[-1] for path in self._list(folder))
+            for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in self._files.ls(folder, detail=False))
             if name.isascii() and name.isdigit() and name == str(int(name))
         }
-
-    def _list(self, folder: str) -> list[Any]:
-        # Listings may be cached by fsspec; another process may have written meanwhile.
-        self._files.invalidate_cache(folder)
-        return self._files.ls(folder, detail=False)
 
     def _copy(self, source: Path, target: str, progress: Callable[[], None]) -> FileDigest:
         self._files.makedirs(target.rsplit("/", 1)[0], exist_ok=True)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from registry.errors import DatabaseTooNew, DatabaseTooOld, DatabaseUnavailable, InvalidInput
@@ -80,7 +81,7 @@ def _connect_sqlite(url: URL) -> Engine:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseUnavailable(url.render_as_string(), f"its folder cannot be made: {error}") from error
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS}, max_overflow=-1)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -135,13 +136,15 @@ def _run(engine: Engine, bind: Engine, work: Callable[[Session], T]) -> T:
         try:
             with Session(bind, expire_on_commit=False) as session, session.begin():
                 return work(session)
-        except (OperationalError, IntegrityError) as error:
+        except DBAPIError as error:
             if attempt < ATTEMPTS and _was_in_the_way(error):
                 time.sleep(random.uniform(0, FIRST_PAUSE_SECONDS * 2**attempt))
-                continue
-            if isinstance(error, IntegrityError):
+            elif _is_unusable(error):
+                raise DatabaseUnavailable(shown(engine), _reason(error)) from error
+            else:
                 raise
-            raise DatabaseUnavailable(shown(engine), _reason(error)) from error
+        except PoolTimeout as error:
+            raise DatabaseUnavailable(shown(engine), "all its connections stayed in use") from error
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
@@ -153,6 +156,16 @@ def _was_in_the_way(error: DBAPIError) -> bool:
         )
     # PostgreSQL: serialization failure, deadlock, lock not available, unique violation.
     return getattr(error.orig, "sqlstate", None) in ("40001", "40P01", "55P03", "23505")
+
+
+def _is_unusable(error: DBAPIError) -> bool:
+    """Return whether the database, and not what was asked of it, is at fault."""
+    if isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorname in (
+        "SQLITE_NOTADB",
+        "SQLITE_CORRUPT",
+    ):
+        return True
+    return isinstance(error, OperationalError)
 
 
 def _reason(error: DBAPIError) -> str:
