@@ -213,10 +213,10 @@ def test_promotion_after_removal_can_be_rolled_back_past_it(census: Registry) ->
     assert [census.rollback("census", actor="ada").to_version for _ in range(2)] == [2, 1]
 
 
-@pytest.mark.parametrize("label", ["", "7", "-x", "a/b", "ü", "x" * 129])
-def test_bad_label_names_are_refused(census: Registry, label: str) -> None:
-    with pytest.raises(InvalidName, match="as a label name"):
-        census.promote("census", 1, label=label, actor="ada")
+def test_bad_label_names_are_refused(census: Registry) -> None:
+    for label in ("", "7", "-x", "a/b", "ü", "x" * 129, "production\n"):
+        with pytest.raises(InvalidName, match="as a label name"):
+            census.promote("census", 1, label=label, actor="ada")
 
 
 def test_a_change_needs_an_actor(census: Registry) -> None:

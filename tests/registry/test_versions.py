@@ -110,12 +110,10 @@ def test_creating_a_model_twice_is_refused_unless_it_may_exist(registry: Registr
     assert registry.create_model("census", "the second", exist_ok=True) == first
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", ".pending", "a/b", "a b", "a:b", "-a", "é", "x" * 129, "a\n"]
-)
-def test_names_unsafe_in_paths_urls_and_configs_are_refused(registry: Registry, name: str) -> None:
-    with pytest.raises(InvalidName, match="as a model name"):
-        registry.create_model(name)
+def test_names_unsafe_in_paths_urls_and_configs_are_refused(registry: Registry) -> None:
+    for name in ("", ".", "..", ".pending", "a/b", "a b", "a:b", "-a", "é", "x" * 129, "a\n"):
+        with pytest.raises(InvalidName, match="as a model name"):
+            registry.create_model(name)
     assert registry.models() == []
 
 
@@ -161,23 +159,20 @@ def test_metrics_and_params_may_hold_what_training_produces(registry: Registry, 
     assert version.step == 7
 
 
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
+def test_facts_that_cannot_be_kept_are_refused_before_anything_is_done(
+    registry: Registry, saved_model: Path
+) -> None:
+    registry.create_model("census")
+    for facts, message in (
         ({"metrics": {"auc": "0.7"}}, r"metrics\['auc'\]: '0.7' is no number"),
         ({"metrics": {"auc": [0.7]}}, r"metrics\['auc'\]: \[0.7\] is no number"),
         ({"params": {"optimizer": object}}, r"params\['optimizer'\]: .* of type type has no JSON form"),
         ({"params": {1: 2}}, "params: the key 1 is no string"),
         ({"tags": {"team": 1}}, r"tags\['team'\] = 1: keys and values must be strings"),
         ({"step": -1}, "step -1"),
-    ],
-)
-def test_facts_that_cannot_be_kept_are_refused_before_anything_is_done(
-    registry: Registry, saved_model: Path, facts: dict, message: str
-) -> None:
-    registry.create_model("census")
-    with pytest.raises(InvalidInput, match=message):
-        registry.publish("census", saved_model, **facts)
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            registry.publish("census", saved_model, **facts)
     assert registry.versions("census") == []
 
 
