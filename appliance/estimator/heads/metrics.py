@@ -116,7 +116,7 @@ def areas_under_curves(
     thresholds.
 
     Args:
-        labels: numbers in [0, 1], `[D0, ..., DN, 1]`; a soft label counts partly on each side.
+        labels: numbers in [0, 1], `[D0, ..., DN, 1]`; any other than 0 counts as positive, soft labels too.
         probabilities: float in [0, 1], of the same shape.
         weights: broadcastable, or None.
 
@@ -127,7 +127,7 @@ def areas_under_curves(
     with tf.name_scope("auc"):
         positives = _accumulator("positives", (AUC_THRESHOLDS,))
         negatives = _accumulator("negatives", (AUC_THRESHOLDS,))
-        flat_labels = tf.cast(tf.reshape(labels, [-1]), tf.float64)
+        flat_labels = tf.cast(tf.not_equal(tf.reshape(labels, [-1]), 0), tf.float64)
         flat_weights = tf.reshape(_broadcast(weights, labels), [-1])
         scaled = tf.reshape(probabilities, [-1]) * (AUC_THRESHOLDS - 1)
         bucket = tf.maximum(tf.cast(tf.math.ceil(scaled), tf.int32) - 1, 0)

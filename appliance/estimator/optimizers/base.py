@@ -87,7 +87,8 @@ class GraphOptimizer:
     def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tf.Operation:
         """Return the operation that applies the gradients, then adds one to `iterations`."""
         grads_and_vars = self._clip(grads_and_vars)
-        with tf.name_scope(f"training/{self.name}/") as scope:
+        # A second optimizer of the same name gets `_1` behind it, as in tf.estimator.
+        with tf.name_scope("training/"), tf.name_scope(self.name) as scope:
             hypers = self._hyper_values(scope)
             prepared: dict[tf.DType, dict[str, tf.Tensor]] = {}
             updates = []
@@ -189,7 +190,7 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _variable(name: str, initial: Callable[[], tf.Tensor]) -> Any:
-    """Create an untrained variable with exactly this name, or with `_1` and so on when it is taken."""
+    """Create an untrained variable with exactly this name."""
     with tf.name_scope(""), tf.init_scope():
         return tf.Variable(initial, trainable=False, name=name)
 

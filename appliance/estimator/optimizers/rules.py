@@ -243,7 +243,7 @@ class RMSprop(GraphOptimizer):
         rho = shared["rho"]
         # The fused operation has epsilon under the root; without momentum Keras 2 has it outside.
         rms = slots["rms"]
-        denominator = rms.assign(rho * rms + (1.0 - rho) * tf.square(gradient))
+        denominator = tf.identity(rms.assign(rho * rms + (1.0 - rho) * tf.square(gradient)))
         if self.centered:
             mg = slots["mg"]
             denominator -= tf.square(mg.assign(rho * mg + (1.0 - rho) * gradient))

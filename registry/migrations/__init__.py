@@ -1,1 +1,0 @@
-"""The Alembic history of the registry's tables."""

@@ -1,0 +1,1 @@
+"""Numbers recorded from tf.estimator itself, their scenarios, and the program that records them."""
