@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.estimator import export
+from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.canned import (
     DNNClassifier,
     DNNLinearCombinedClassifier,
@@ -12,6 +13,9 @@ from appliance.estimator.canned import (
     LinearRegressor,
 )
 from appliance.estimator.estimator import Estimator
+from appliance.estimator.experiment import Experiment
+from appliance.estimator.export_strategy import ExportStrategy, make_export_strategy
+from appliance.estimator.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead, RegressionHead
 from appliance.estimator.hooks import (
     CheckpointSaverHook,
@@ -35,8 +39,11 @@ from appliance.estimator.hooks import (
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
 from appliance.estimator.parsing import classifier_parse_example_spec, regressor_parse_example_spec
 from appliance.estimator.run_config import RunConfig
+from appliance.estimator.specs import EvalSpec, TrainSpec
+from appliance.estimator.training import train_and_evaluate
 
 __all__ = [
+    "BestExporter",
     "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
@@ -46,10 +53,16 @@ __all__ = [
     "DNNRegressor",
     "Estimator",
     "EstimatorSpec",
+    "EvalSpec",
+    "Experiment",
+    "ExportStrategy",
+    "Exporter",
     "FeedFnHook",
+    "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
     "Head",
+    "LatestExporter",
     "LinearClassifier",
     "LinearRegressor",
     "LoggingTensorHook",
@@ -68,7 +81,11 @@ __all__ = [
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
+    "TrainSpec",
+    "add_metrics",
     "classifier_parse_example_spec",
     "export",
+    "make_export_strategy",
     "regressor_parse_example_spec",
+    "train_and_evaluate",
 ]
