@@ -1,1 +1,33 @@
 """A SQL model registry: immutable versions, labels that move by compare-and-set, gates, rollback."""
+
+from registry.errors import RegistryError
+from registry.records import (
+    FileDigest,
+    Gate,
+    GateCheck,
+    GateReport,
+    Model,
+    ModelState,
+    Promotion,
+    ServingReport,
+    ServingTarget,
+    Swept,
+    Version,
+)
+from registry.store import Registry
+
+__all__ = [
+    "FileDigest",
+    "Gate",
+    "GateCheck",
+    "GateReport",
+    "Model",
+    "ModelState",
+    "Promotion",
+    "Registry",
+    "RegistryError",
+    "ServingReport",
+    "ServingTarget",
+    "Swept",
+    "Version",
+]

@@ -1,0 +1,223 @@
+"""The files of the versions, on anything fsspec speaks to: `<root>/<model>/<version>/saved_model.pb`.
+
+A version is uploaded to `<root>/.pending/<model>/<version>` first, read back and compared with its manifest,
+and only then moved into place: by one rename on a local disk. What counts is the database, though: a
+directory whose version is not `ready` there does not exist for anyone, and `sweep` removes it. Nothing but
+the model's own files is ever put into the final directory, for TensorFlow Serving loads it as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from registry.errors import InvalidInput, InvalidSavedModel
+from registry.records import FileDigest
+
+PENDING = ".pending"
+"""The folder of uploads under way. No model's name begins with a dot, and TensorFlow Serving ignores it."""
+SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+CHUNK_BYTES = 1 << 20
+
+Manifest = dict[str, FileDigest]
+
+
+class CorruptUpload(OSError):
+    """What was read back is not what was written."""
+
+
+class ArtifactStore:
+    """The directories of all versions below one root."""
+
+    def __init__(self, root: str) -> None:
+        """`root`: a local folder or an fsspec URL such as `s3://bucket/models` or `memory://models`.
+
+        Raises:
+            InvalidInput: fsspec knows no such protocol, or its package is not installed.
+        """
+        from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
+
+        try:
+            # No cached listings: other processes write below the same root.
+            self._files, path = url_to_fs(os.fspath(root), use_listings_cache=False)
+        except (ValueError, ImportError) as error:
+            raise InvalidInput(f"Cannot use {root!r} as the artifact root: {error}.") from error
+        self._root = path.rstrip("/")
+        self._is_local = isinstance(self._files, LocalFileSystem)
+
+    def base_path(self, model: str) -> str:
+        """Return the directory whose sub-directories are the versions of `model`: a local path or a URL."""
+        return self._shown(self._path(model))
+
+    def uri(self, model: str, version: int) -> str:
+        """Return the directory of one version: a local path or a URL."""
+        return self._shown(self._path(model, str(version)))
+
+    def has_saved_model(self, model: str, version: int) -> bool:
+        """Return whether the version's SavedModel is in place."""
+        return any(self._files.exists(self._path(model, str(version), name)) for name in SAVED_MODEL_FILES)
+
+    def upload(self, directory: Path, model: str, version: int, progress: Callable[[], None]) -> Manifest:
+        """Copy the files of `directory` to the pending place, and return their sizes and hashes.
+
+        Args:
+            directory: from `check_saved_model`.
+            model: the model's name.
+            version: the number allocated for it.
+            progress: called at every chunk.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        target = self._path(PENDING, model, str(version))
+        self._remove(target)
+        self._files.makedirs(target, exist_ok=True)
+        manifest = {}
+        for source in files_below(directory):
+            name = source.relative_to(directory).as_posix()
+            manifest[name] = self._copy(source, f"{target}/{name}", progress)
+        return manifest
+
+    def verify_upload(
+        self, model: str, version: int, manifest: Manifest, progress: Callable[[], None]
+    ) -> None:
+        """Read the pending files back.
+
+        Raises:
+            CorruptUpload: a size or hash differs from the manifest, or files are missing or left over.
+            OSError: a file cannot be read.
+        """
+        place = self._path(PENDING, model, str(version))
+        found = {str(path)[len(place) + 1 :] for path in self._files.find(place)}
+        if found != set(manifest):
+            raise CorruptUpload(f"the store holds {sorted(found)}, uploaded were {sorted(manifest)}")
+        for name, wanted in manifest.items():
+            with self._files.open(f"{place}/{name}", "rb") as file:
+                digest = _digest(_chunks(file, progress))
+            if digest != wanted:
+                raise CorruptUpload(f"{name} was written as {wanted} and read back as {digest}")
+
+    def install(self, model: str, version: int) -> None:
+        """Move the pending files into place. Raises OSError when the store refuses."""
+        pending, final = self._path(PENDING, model, str(version)), self._path(model, str(version))
+        if self._files.exists(final):
+            raise FileExistsError(f"{self._shown(final)} is there already, and is not this version")
+        self._files.makedirs(self._path(model), exist_ok=True)
+        if self._is_local:
+            _sync_directories(pending)
+            os.rename(pending, final)
+            _sync(os.path.dirname(final))
+        else:
+            self._files.mv(pending, final, recursive=True)
+
+    def remove(self, model: str, version: int) -> list[str]:
+        """Remove whatever there is of the version, pending or in place; return the URIs of what was there."""
+        places = (self._path(PENDING, model, str(version)), self._path(model, str(version)))
+        return [self._shown(place) for place in places if self._remove(place)]
+
+    def leftover_candidates(self, model: str) -> set[int]:
+        """Return the numbers of all versions of `model` that have files, pending or in place."""
+        return {
+            int(name)
+            for folder in (self._path(PENDING, model), self._path(model))
+            if self._files.exists(folder)
+            for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in self._files.ls(folder, detail=False))
+            if name.isascii() and name.isdigit() and name == str(int(name))
+        }
+
+    def _copy(self, source: Path, target: str, progress: Callable[[], None]) -> FileDigest:
+        self._files.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        with source.open("rb") as file, self._files.open(target, "wb") as out:
+
+            def copied() -> Iterator[bytes]:
+                for chunk in _chunks(file, progress):
+                    out.write(chunk)
+                    yield chunk
+
+            digest = _digest(copied())
+            if self._is_local:
+                out.flush()
+                os.fsync(out.fileno())
+        return digest
+
+    def _remove(self, path: str) -> bool:
+        if not self._files.exists(path):
+            return False
+        self._files.rm(path, recursive=True)
+        return True
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._root, *parts))
+
+    def _shown(self, path: str) -> str:
+        return path if self._is_local else self._files.unstrip_protocol(path)
+
+
+def check_saved_model(directory: str | os.PathLike[str]) -> Path:
+    """Return `directory` as a path.
+
+    Raises:
+        InvalidSavedModel: it has no saved_model.pb or saved_model.pbtxt with content, or contains linked
+        directories.
+    """
+    path = Path(directory)
+    if not path.is_dir():
+        raise InvalidSavedModel(str(directory), "there is no such directory")
+    heads = [path / name for name in SAVED_MODEL_FILES if (path / name).is_file()]
+    if not heads:
+        raise InvalidSavedModel(str(directory), "it contains no saved_model.pb")
+    if not any(head.stat().st_size for head in heads):
+        raise InvalidSavedModel(str(directory), f"its {heads[0].name} is empty")
+    for _ in files_below(path):
+        pass
+    return path
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """Yield every file below `directory`, in a fixed order.
+
+    Raises:
+        InvalidSavedModel: a directory in it is a link, or an entry is neither file nor directory.
+    """
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for name in folders:
+            if os.path.islink(os.path.join(folder, name)):
+                raise InvalidSavedModel(str(directory), f"the directory {name!r} in it is a link")
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not path.is_file():
+                raise InvalidSavedModel(str(directory), f"{name!r} in it is no regular file")
+            yield path
+
+
+def _chunks(file: Any, progress: Callable[[], None]) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK_BYTES):
+        progress()
+        yield chunk
+
+
+def _digest(chunks: Iterator[bytes]) -> FileDigest:
+    size, sha256 = 0, hashlib.sha256()
+    for chunk in chunks:
+        size += len(chunk)
+        sha256.update(chunk)
+    return FileDigest(size, sha256.hexdigest())
+
+
+def _sync_directories(path: str) -> None:
+    for folder, _, _ in os.walk(path):
+        _sync(folder)
+
+
+def _sync(directory: str) -> None:
+    """Make the entries of a local directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,202 @@
+"""The registry's operations on labels, their history and their gates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from registry import labels, versions
+from registry.errors import VersionNotReady
+from registry.gates import parse_rules
+from registry.labels import UNSET, Expect
+from registry.operations import Operations
+from registry.records import Gate, GateReport, Promotion, Version
+from registry.tables import PromotionRow, VersionRow
+from registry.values import check_actor, check_label_name
+
+log = logging.getLogger(__name__)
+
+
+class LabelOperations(Operations):
+    """Labels, their history, their gates."""
+
+    def labels(self, model: str) -> dict[str, int]:
+        """Return the version under each label. Raises ModelNotFound."""
+
+        def work(session: Session) -> dict[str, int]:
+            versions.find_model(session, model)
+            return labels.of_model(session, model)
+
+        return self._read(work)
+
+    def resolve(self, model: str, label_or_number: str | int) -> Version:
+        """Return the ready version that a label or a number stands for.
+
+        Raises:
+            ModelNotFound, LabelNotFound, VersionNotFound: as they say.
+            VersionNotReady: it is pending, failed or deleted.
+        """
+
+        def work(session: Session) -> VersionRow:
+            if isinstance(label_or_number, int) or label_or_number.isdecimal():
+                row = versions.find_version(session, model, int(label_or_number))
+            else:
+                row = versions.find_version(
+                    session, model, labels.find_label(session, model, label_or_number).version
+                )
+            if row.state != "ready":
+                raise VersionNotReady(model, row.version, row.state, row.error)
+            return row
+
+        return versions.to_version(self._read(work), self._store)
+
+    def promote(
+        self,
+        model: str,
+        version: int,
+        *,
+        label: str = "production",
+        expect: Expect = UNSET,
+        actor: str,
+        reason: str = "",
+        force: bool = False,
+    ) -> Promotion:
+        """Move a label to a version that its gate lets through, and record it. A new label is made.
+
+        When the label is on this version already nothing is done, and the move that brought it there is
+        returned.
+
+        Args:
+            model: the model.
+            version: a ready version of it.
+            label: `production`, `canary`, or any name.
+            expect: the version the label must be on for the move to happen, or None for a label that is not
+                there yet. Not given: wherever it is.
+            actor: who does it.
+            reason: why.
+            force: promote in spite of what the gate says; needs a reason, and is recorded.
+
+        Raises:
+            ModelNotFound, VersionNotFound: as they say.
+            VersionNotReady, ArtifactMissing: the version cannot be served.
+            LabelMoved: the label is not on the expected version.
+            GateRefused: carries the report.
+            InvalidInput: a bad label name, no actor, or force without a reason.
+        """
+        check_label_name(label)
+        check_actor(actor)
+        labels.check_reason(force, reason)
+        row = self._write(
+            lambda session: labels.promote(
+                session,
+                self._store,
+                model,
+                version,
+                label=label,
+                expect=expect,
+                actor=actor,
+                reason=reason,
+                force=force,
+            ),
+        )
+        return _logged(row)
+
+    def rollback(
+        self,
+        model: str,
+        *,
+        label: str = "production",
+        to: int | None = None,
+        expect: Expect = UNSET,
+        actor: str,
+        reason: str = "",
+    ) -> Promotion:
+        """Move a label back to the version that served before; again, further back. Asks no gate.
+
+        Args:
+            model: the model.
+            label: the label.
+            to: a version that was under this label at some time; afterwards, going further back goes on from
+                where the label stood then.
+            expect: as for `promote`.
+            actor: who does it.
+            reason: why.
+
+        Raises:
+            RollbackRefused: nothing was there before, `to` never was, or the version cannot be used any more.
+            ModelNotFound, VersionNotFound: as they say.
+            LabelMoved: the label is not on the expected version.
+        """
+        check_label_name(label)
+        check_actor(actor)
+        row = self._write(
+            lambda session: labels.roll_back(
+                session, self._store, model, label=label, to=to, expect=expect, actor=actor, reason=reason
+            ),
+        )
+        return _logged(row)
+
+    def undo_promotion(
+        self, promotion: int | Promotion, reason: str, *, actor: str = "reconciler"
+    ) -> Promotion:
+        """Restore what was before a move whose version will not load; recorded as `undo`.
+
+        The label goes back to where it was, or away when it was nowhere. Undoing twice is the same as once.
+        An undo can be undone too, which goes further back, not forward again.
+
+        Raises:
+            PromotionNotFound: the history has no such entry.
+            UndoRefused: the label has moved since.
+        """
+        check_actor(actor)
+        promotion_id = promotion if isinstance(promotion, int) else promotion.id
+        return _logged(self._write(lambda session: labels.undo(session, promotion_id, actor, reason)))
+
+    def remove_label(
+        self, model: str, label: str, *, expect: Expect = UNSET, actor: str, reason: str = ""
+    ) -> Promotion:
+        """Take a label away. `rollback` brings it back. Raises LabelNotFound, LabelMoved."""
+        check_actor(actor)
+        return _logged(
+            self._write(lambda session: labels.remove(session, model, label, expect, actor, reason))
+        )
+
+    def history(self, model: str, label: str | None = None, *, limit: int | None = None) -> list[Promotion]:
+        """Return the moves of the labels, newest first. Raises ModelNotFound."""
+        rows = self._read(lambda session: labels.history(session, model, label, limit))
+        return [labels.to_promotion(row) for row in rows]
+
+    def set_gate(self, model: str, label: str, rules: Sequence[str], actor: str) -> Gate:
+        """Declare what a version must meet before the label may move to it. No rules: anything may pass.
+
+        Raises:
+            InvalidRule: a rule cannot be read; see `registry.gates` for how they are written.
+            ModelNotFound: there is no such model.
+        """
+        check_label_name(label)
+        check_actor(actor)
+        texts = tuple(rule.text for rule in parse_rules(rules))
+        return self._write(lambda session: labels.set_gate(session, model, label, texts, actor))
+
+    def gate(self, model: str, label: str) -> Gate:
+        """Return the gate of a label; its rules are empty when none were set. Raises ModelNotFound."""
+        return self._read(lambda session: labels.find_gate(session, model, label))
+
+    def check_gate(self, model: str, version: int, label: str) -> GateReport:
+        """Return what the gate of a label says about a version, without moving anything."""
+
+        def work(session: Session) -> GateReport:
+            row = versions.find_version(session, model, version)
+            return labels.check_gate(session, self._store, versions.to_version(row, self._store), label)
+
+        return self._read(work)
+
+
+def _logged(row: PromotionRow) -> Promotion:
+    """Return the record of a move, made now or standing already, and leave a line in the log."""
+    move = labels.to_promotion(row)
+    fields = {"promotion": move.id, "model": move.model, "label": move.label, "action": move.action}
+    log.info("label_stands", extra={**fields, "to_version": move.to_version, "actor": move.actor})
+    return move

@@ -1,0 +1,325 @@
+"""Labels and their history. Every function works inside the caller's transaction, holding the model's lock.
+
+The history of a label is a stack. `promote` puts a version on top, `rollback` takes the top off, `undo`
+restores what was there before the move it undoes. As nothing is ever changed or deleted, each row *is* a
+state of the stack: its version on top of the row named by `below_id`. Going back means adding a row that
+looks like an earlier one.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from registry import gates, versions
+from registry.artifacts import ArtifactStore
+from registry.errors import (
+    ArtifactMissing,
+    GateRefused,
+    InvalidInput,
+    LabelMoved,
+    LabelNotFound,
+    PromotionNotFound,
+    RollbackRefused,
+    UndoRefused,
+    VersionNotReady,
+)
+from registry.records import Gate, GateReport, Promotion, Version
+from registry.tables import GateRow, LabelRow, PromotionRow, VersionRow
+from registry.targets import count_up
+
+
+class Unset(enum.Enum):
+    """Stands for an argument that was not given, where None has a meaning of its own."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+Expect = int | None | Unset
+
+
+def find_label(session: Session, model: str, label: str) -> LabelRow:
+    """Return the label's row. Raises ModelNotFound or LabelNotFound."""
+    row = session.get(LabelRow, (model, label))
+    if row is None:
+        versions.find_model(session, model)
+        raise LabelNotFound(model, label, tuple(of_model(session, model)))
+    return row
+
+
+def of_model(session: Session, model: str) -> dict[str, int]:
+    """Return the version under each label, labels in alphabetical order."""
+    rows = session.scalars(select(LabelRow).where(LabelRow.model == model).order_by(LabelRow.label))
+    return {row.label: row.version for row in rows}
+
+
+def latest_move(session: Session, model: str, label: str) -> PromotionRow | None:
+    """Return the newest entry of the label's history, or None."""
+    moves = select(PromotionRow).where(PromotionRow.model == model, PromotionRow.label == label)
+    return session.scalars(moves.order_by(PromotionRow.id.desc()).limit(1)).first()
+
+
+def promote(
+    session: Session,
+    store: ArtifactStore,
+    model: str,
+    number: int,
+    *,
+    label: str,
+    expect: Expect,
+    actor: str,
+    reason: str,
+    force: bool,
+) -> PromotionRow:
+    """Move the label to a ready version that its gate lets through. See `Registry.promote`."""
+    current = _locked_position(session, model, label, expect)
+    row = versions.find_servable(session, store, model, number)
+    top = latest_move(session, model, label)
+    if top is not None and current == number:
+        return top
+    report = check_gate(session, store, versions.to_version(row, store), label)
+    if not report.passed and not force:
+        raise GateRefused(report)
+    below = None if top is None else top.id if top.to_version is not None else top.below_id
+    return _move(
+        session,
+        PromotionRow(
+            model=model,
+            label=label,
+            action="promote",
+            to_version=number,
+            below_id=below,
+            actor=actor,
+            reason=reason,
+            forced=not report.passed,
+            gate_report=report.to_json() if report.checks else None,
+        ),
+    )
+
+
+def roll_back(
+    session: Session,
+    store: ArtifactStore,
+    model: str,
+    *,
+    label: str,
+    to: int | None,
+    expect: Expect,
+    actor: str,
+    reason: str,
+) -> PromotionRow:
+    """Move the label back by history. See `Registry.rollback`."""
+    current = _locked_position(session, model, label, expect)
+    top = latest_move(session, model, label)
+    if to is None:
+        earlier = None if top is None or top.below_id is None else session.get(PromotionRow, top.below_id)
+    else:
+        earlier = _latest_arrival(session, model, label, to)
+    if earlier is None or earlier.to_version is None:
+        raise RollbackRefused(model, label, _why_nothing(session, model, label, to, current))
+    if earlier.to_version == current:
+        raise RollbackRefused(model, label, f"it is on version {current} already")
+    try:
+        versions.find_servable(session, store, model, earlier.to_version)
+    except (VersionNotReady, ArtifactMissing) as error:
+        why = (
+            f"version {earlier.to_version} served before, but no longer can. {error} Or name another with to="
+        )
+        raise RollbackRefused(model, label, why) from error
+    return _move(
+        session,
+        PromotionRow(
+            model=model,
+            label=label,
+            action="rollback",
+            to_version=earlier.to_version,
+            below_id=earlier.below_id,
+            actor=actor,
+            reason=reason,
+            forced=False,
+            gate_report=None,
+        ),
+    )
+
+
+def undo(session: Session, promotion: int, actor: str, reason: str) -> PromotionRow:
+    """Restore what was before a move, if that move is the label's latest. See `Registry.undo_promotion`."""
+    undone = session.get(PromotionRow, promotion)
+    if undone is None:
+        raise PromotionNotFound(promotion)
+    versions.find_model(session, undone.model, lock=True)
+    top = latest_move(session, undone.model, undone.label)
+    assert top is not None, "a label with a move has a latest move"
+    if top.action == "undo" and top.replaces_id == promotion:
+        return top
+    if top.id != promotion:
+        raise UndoRefused(promotion, undone.model, undone.label, top.id)
+    # What an undo restored and will not load either must not bring back what was undone: go further down.
+    earlier_id = undone.below_id if undone.action == "undo" else undone.replaces_id
+    earlier = _nearest_ready(session, earlier_id)
+    return _move(
+        session,
+        PromotionRow(
+            model=undone.model,
+            label=undone.label,
+            action="undo",
+            to_version=None if earlier is None else earlier.to_version,
+            below_id=None if earlier is None else earlier.below_id,
+            actor=actor,
+            reason=reason,
+            forced=False,
+            gate_report=None,
+        ),
+    )
+
+
+def remove(session: Session, model: str, label: str, expect: Expect, actor: str, reason: str) -> PromotionRow:
+    """Take the label away. See `Registry.remove_label`."""
+    _locked_position(session, model, label, expect)
+    row = find_label(session, model, label)
+    return _move(
+        session,
+        PromotionRow(
+            model=model,
+            label=label,
+            action="remove",
+            to_version=None,
+            below_id=row.promotion_id,
+            actor=actor,
+            reason=reason,
+            forced=False,
+            gate_report=None,
+        ),
+    )
+
+
+def history(session: Session, model: str, label: str | None, limit: int | None) -> list[PromotionRow]:
+    """Return the entries of the history, newest first."""
+    versions.find_model(session, model)
+    rows = select(PromotionRow).where(PromotionRow.model == model)
+    if label is not None:
+        rows = rows.where(PromotionRow.label == label)
+    return list(session.scalars(rows.order_by(PromotionRow.id.desc()).limit(limit)))
+
+
+def find_gate(session: Session, model: str, label: str) -> Gate:
+    """Return the newest gate of the label, or one without rules."""
+    versions.find_model(session, model)
+    rows = select(GateRow).where(GateRow.model == model, GateRow.label == label)
+    row = session.scalars(rows.order_by(GateRow.revision.desc()).limit(1)).first()
+    if row is None:
+        return Gate(model, label, ())
+    return Gate(model, label, tuple(row.rules), row.revision, row.actor, row.at)
+
+
+def set_gate(session: Session, model: str, label: str, rules: tuple[str, ...], actor: str) -> Gate:
+    """Add a revision of the label's gate."""
+    versions.find_model(session, model, lock=True)
+    revision = find_gate(session, model, label).revision + 1
+    row = GateRow(
+        model=model, label=label, revision=revision, rules=list(rules), actor=actor, at=versions.now()
+    )
+    session.add(row)
+    return Gate(model, label, rules, revision, actor, row.at)
+
+
+def check_gate(session: Session, store: ArtifactStore, version: Version, label: str) -> GateReport:
+    """Hold the label's gate against a version."""
+
+    def labelled(other: str) -> Version | None:
+        row = session.get(LabelRow, (version.model, other))
+        if row is None:
+            return None
+        return versions.to_version(versions.find_version(session, version.model, row.version), store)
+
+    return gates.evaluate(find_gate(session, version.model, label), version, labelled)
+
+
+def to_promotion(row: PromotionRow) -> Promotion:
+    """Return the record of a row."""
+    return Promotion(
+        id=row.id,
+        model=row.model,
+        label=row.label,
+        action=row.action,
+        from_version=row.from_version,
+        to_version=row.to_version,
+        actor=row.actor,
+        reason=row.reason,
+        at=row.at,
+        forced=row.forced,
+        gate_report=None if row.gate_report is None else GateReport.from_json(row.gate_report),
+    )
+
+
+def check_reason(force: bool, reason: str) -> None:
+    """Raise InvalidInput when a gate is to be overridden without saying why."""
+    if force and not reason.strip():
+        raise InvalidInput(
+            "Cannot force a promotion without a reason. Pass reason='...'; the history keeps it."
+        )
+
+
+def _locked_position(session: Session, model: str, label: str, expect: Expect) -> int | None:
+    """Lock the model and return the version under the label. Raises LabelMoved when not as expected."""
+    versions.find_model(session, model, lock=True)
+    row = session.get(LabelRow, (model, label))
+    current = None if row is None else row.version
+    if expect is not UNSET and expect != current:
+        raise LabelMoved(model, label, expect, current)
+    return current
+
+
+def _move(session: Session, move: PromotionRow) -> PromotionRow:
+    """Add the entry to the history and put the label where it says."""
+    top = latest_move(session, move.model, move.label)
+    move.replaces_id = None if top is None else top.id
+    move.from_version = None if top is None else top.to_version
+    move.at = versions.now()
+    session.add(move)
+    session.flush()
+    row = session.get(LabelRow, (move.model, move.label))
+    if move.to_version is None:
+        if row is not None:
+            session.delete(row)
+    elif row is None:
+        session.add(
+            LabelRow(model=move.model, label=move.label, version=move.to_version, promotion_id=move.id)
+        )
+    else:
+        row.version, row.promotion_id = move.to_version, move.id
+    session.flush()
+    count_up(session)
+    return move
+
+
+def _latest_arrival(session: Session, model: str, label: str, number: int) -> PromotionRow | None:
+    """Return the newest entry that brought the label to the version."""
+    moves = select(PromotionRow).where(
+        PromotionRow.model == model, PromotionRow.label == label, PromotionRow.to_version == number
+    )
+    return session.scalars(moves.order_by(PromotionRow.id.desc()).limit(1)).first()
+
+
+def _nearest_ready(session: Session, promotion: int | None) -> PromotionRow | None:
+    """Return the entry, or the nearest below it, whose version is ready."""
+    while promotion is not None:
+        row = session.get_one(PromotionRow, promotion)
+        if row.to_version is not None:
+            version = session.get(VersionRow, (row.model, row.to_version))
+            if version is not None and version.state == "ready":
+                return row
+        promotion = row.below_id
+    return None
+
+
+def _why_nothing(session: Session, model: str, label: str, to: int | None, current: int | None) -> str:
+    if to is not None:
+        versions.find_version(session, model, to)
+        return f"version {to} never was {label}; promote it instead, so that the gate is asked"
+    if current is None:
+        return "no version ever was there"
+    return f"no version was there before version {current}"

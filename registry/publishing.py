@@ -1,0 +1,98 @@
+"""Publishing and sweeping: steps on both the database and the files, in an order that survives a crash.
+
+A version's row comes first, as `pending`; then its files, in a pending place; then their place; then the row
+becomes `ready`. Whoever dies on the way leaves a pending row, which no reader takes for a version, and which
+`sweep` finds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import Engine, select
+
+from registry import versions
+from registry.artifacts import ArtifactStore
+from registry.database import read, write
+from registry.errors import PublishFailed, VersionNotReady
+from registry.records import Swept, Version
+from registry.tables import ModelRow
+
+TOUCH_SECONDS = 10.0
+"""How often a publisher says that it is alive."""
+
+log = logging.getLogger(__name__)
+
+
+def publish(
+    engine: Engine, store: ArtifactStore, model: str, directory: Path, facts: versions.Facts
+) -> Version:
+    """Bring `directory`, checked, into the registry. See `Registry.publish`."""
+    started = time.monotonic()
+    number = write(engine, lambda session: versions.allocate(session, model, facts))
+    progress = _Progress(engine, model, number)
+    try:
+        manifest = store.upload(directory, model, number, progress)
+        store.verify_upload(model, number, manifest, progress)
+        store.install(model, number)
+        version = write(
+            engine,
+            lambda session: versions.to_version(versions.finish(session, model, number, manifest), store),
+        )
+    except Exception as error:
+        # Whatever went wrong, in any of fsspec's many stores, the version must not stay pending.
+        reason = _reason(error)
+        write(engine, lambda session: versions.fail(session, model, number, reason))
+        _remove(store, model, number)
+        raise PublishFailed(model, number, reason) from error
+    fields = {"model": model, "version": number, "size_bytes": version.size_bytes}
+    log.info("version_ready", extra={**fields, "publish_seconds": time.monotonic() - started})
+    return version
+
+
+def sweep(engine: Engine, store: ArtifactStore, older_than_seconds: float) -> list[Swept]:
+    """Remove the files of versions that nobody can use. See `Registry.sweep`."""
+    models = read(
+        engine, lambda session: list(session.scalars(select(ModelRow.name).order_by(ModelRow.name)))
+    )
+    return [swept for model in models for swept in _sweep_model(engine, store, model, older_than_seconds)]
+
+
+def _sweep_model(
+    engine: Engine, store: ArtifactStore, model: str, older_than_seconds: float
+) -> Iterator[Swept]:
+    write(engine, lambda session: versions.fail_abandoned(session, model, older_than_seconds))
+    found = sorted(store.leftover_candidates(model))
+    useless = read(engine, lambda session: versions.without_files(session, model, found))
+    for number, reason in sorted(useless.items()):
+        yield from (Swept(model, number, uri, reason) for uri in store.remove(model, number))
+
+
+class _Progress:
+    """Says now and then, while files are copied, that the publisher is alive."""
+
+    def __init__(self, engine: Engine, model: str, number: int) -> None:
+        self._engine, self._model, self._number = engine, model, number
+        self._touched = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._touched >= TOUCH_SECONDS:
+            write(self._engine, lambda session: versions.touch(session, self._model, self._number))
+            self._touched = time.monotonic()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, VersionNotReady):
+        return f"it was declared {error.state} meanwhile ({error.error})"
+    return f"{type(error).__name__}: {error}"
+
+
+def _remove(store: ArtifactStore, model: str, number: int) -> None:
+    try:
+        store.remove(model, number)
+    except OSError as error:
+        # The store that refused the upload may refuse this too; sweep comes back to it.
+        log.warning("leftover_not_removed", extra={"model": model, "version": number, "error": str(error)})

@@ -1,0 +1,184 @@
+"""What the registry returns: frozen dataclasses, free of the database, safe to pickle and to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """A name under which versions are registered."""
+
+    name: str
+    description: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a model. Once it is ready nothing but its tags and description changes."""
+
+    model: str
+    version: int
+    state: str
+    """`pending` (being published), `ready`, `failed`, or `deleted`."""
+    uri: str
+    """The directory that holds `saved_model.pb`: a local path, or an fsspec URL."""
+    size_bytes: int
+    manifest: Mapping[str, FileDigest]
+    """Relative path of each file, with `/` between the parts, to its size and hash."""
+    signatures: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    params: Mapping[str, Any]
+    step: int | None
+    job: str
+    source_revision: str
+    libraries: Mapping[str, str]
+    tags: Mapping[str, str]
+    description: str
+    created_at: datetime
+    ready_at: datetime | None
+    error: str
+    """Why publishing failed; empty in every other state."""
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """Size and SHA-256 (hexadecimal) of one file of a version."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """One move of a label, as the history keeps it. Never changed and never deleted."""
+
+    id: int
+    model: str
+    label: str
+    action: str
+    """`promote`, `rollback`, `undo` or `remove`."""
+    from_version: int | None
+    to_version: int | None
+    """None when the label was taken away."""
+    actor: str
+    reason: str
+    at: datetime
+    forced: bool
+    """True when the gate refused and the promotion was made in spite of it."""
+    gate_report: GateReport | None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The rules a version must meet before a label may move to it. `revision` is 0 when none were set."""
+
+    model: str
+    label: str
+    rules: tuple[str, ...]
+    revision: int = 0
+    actor: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class GateCheck:
+    """One rule of a gate, held against one version."""
+
+    rule: str
+    passed: bool
+    measured: float | None
+    """The version's metric; None when it has none of that name."""
+    wanted: str
+    """What would have passed, in words: `at least 0.69`."""
+    detail: str
+    """A whole sentence for people."""
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """What a gate said about a version: one check for each rule."""
+
+    model: str
+    version: int
+    label: str
+    gate_revision: int
+    checks: tuple[GateCheck, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed; a gate without rules lets everything through."""
+        return all(check.passed for check in self.checks)
+
+    def __str__(self) -> str:
+        if not self.checks:
+            return f"no gate on {self.label!r}"
+        return "\n".join(f"{'passed' if check.passed else 'FAILED'}: {check.detail}" for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as the history stores them and the API shows them."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "label": self.label,
+            "gate_revision": self.gate_revision,
+            "passed": self.passed,
+            "checks": [dict(vars(check)) for check in self.checks],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> GateReport:
+        """Return the report that `to_json` gave these values for."""
+        checks = tuple(GateCheck(**check) for check in values["checks"])
+        return cls(values["model"], values["version"], values["label"], values["gate_revision"], checks)
+
+
+@dataclass(frozen=True)
+class ServingTarget:
+    """What should be loaded for one model."""
+
+    model: str
+    base_path: str
+    """The directory whose sub-directories are the versions."""
+    versions: tuple[int, ...]
+    """Every labelled version, and for each label the one that a rollback would go to; ascending."""
+    labels: Mapping[str, int]
+    promotions: Mapping[str, int] = field(default_factory=dict)
+    """For each label the id of the move that brought it where it is, for `undo_promotion`."""
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What one gateway does with one model at the moment."""
+
+    routes: Mapping[str, int] = field(default_factory=dict)
+    """For each label the version that answers now; it may lag behind the label while a version loads."""
+    versions: Mapping[int, str] = field(default_factory=dict)
+    """State of each known version: START, LOADING, AVAILABLE, UNLOADING, END."""
+    errors: Mapping[int, str] = field(default_factory=dict)
+    """Why a version would not load."""
+
+
+@dataclass(frozen=True)
+class ServingReport:
+    """The newest word of one gateway. One that is long past `at` has died without a goodbye."""
+
+    gateway: str
+    revision: int
+    """The registry's revision that the gateway had acted upon."""
+    states: Mapping[str, ModelState]
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Something that `sweep` removed."""
+
+    model: str
+    version: int
+    uri: str
+    reason: str

@@ -1,0 +1,251 @@
+"""Models and their versions: rows in, records out. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from registry.artifacts import ArtifactStore, Manifest
+from registry.errors import (
+    ArtifactMissing,
+    InvalidInput,
+    ModelExists,
+    ModelNotFound,
+    VersionInUse,
+    VersionNotFound,
+    VersionNotReady,
+)
+from registry.records import FileDigest, Model, Version
+from registry.tables import LabelRow, ModelRow, VersionRow
+from registry.values import plain, plain_metrics, plain_strings, read_metrics
+
+SHOWN_IN_ERRORS = 10
+"""How many known names or numbers an error lists."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a publisher says about a version, checked and ready to be stored."""
+
+    signatures: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
+    step: int | None = None
+    job: str = ""
+    source_revision: str = ""
+    libraries: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, Any] = field(default_factory=dict)
+    description: str = ""
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        signatures: Mapping[str, Any] | None,
+        metrics: Mapping[str, float] | None,
+        params: Mapping[str, Any] | None,
+        step: int | None,
+        job: str,
+        source_revision: str,
+        libraries: Mapping[str, str] | None,
+        tags: Mapping[str, str] | None,
+        description: str,
+    ) -> Facts:
+        """Return the facts. Raises InvalidInput for values that no database could keep."""
+        if step is not None and step < 0:
+            raise InvalidInput(f"Cannot store step {step!r}: it counts training steps from 0.")
+        return cls(
+            signatures=plain(dict(signatures or {}), "signatures"),
+            metrics=plain_metrics(metrics or {}),
+            params=plain(dict(params or {}), "params"),
+            step=None if step is None else int(step),
+            job=job,
+            source_revision=source_revision,
+            libraries=plain_strings(libraries or {}, "libraries"),
+            tags=plain_strings(tags or {}, "tags"),
+            description=description,
+        )
+
+
+def now() -> datetime:
+    """Return the moment, in UTC."""
+    return datetime.now(UTC)
+
+
+def find_model(session: Session, name: str, *, lock: bool = False) -> ModelRow:
+    """Return the model's row; with `lock`, other writers of this model wait until the transaction ends.
+
+    Raises:
+        ModelNotFound: there is no such model.
+    """
+    row = session.get(ModelRow, name, with_for_update=lock or None)
+    if row is None:
+        known = session.scalars(select(ModelRow.name).order_by(ModelRow.name).limit(SHOWN_IN_ERRORS))
+        raise ModelNotFound(name, tuple(known))
+    return row
+
+
+def create_model(session: Session, name: str, description: str, exist_ok: bool) -> tuple[ModelRow, bool]:
+    """Return the model's row and whether it is new. Raises ModelExists when it is not, unless `exist_ok`."""
+    row = session.get(ModelRow, name)
+    if row is not None:
+        if not exist_ok:
+            raise ModelExists(name)
+        return row, False
+    row = ModelRow(name=name, description=description, next_version=1, created_at=now())
+    session.add(row)
+    session.flush()
+    return row, True
+
+
+def find_version(session: Session, model: str, number: int) -> VersionRow:
+    """Return the version's row. Raises ModelNotFound or VersionNotFound."""
+    row = session.get(VersionRow, (model, number))
+    if row is None:
+        find_model(session, model)
+        newest = select(VersionRow.version).where(VersionRow.model == model, VersionRow.state != "deleted")
+        known = session.scalars(newest.order_by(VersionRow.version.desc()).limit(SHOWN_IN_ERRORS))
+        raise VersionNotFound(model, number, tuple(known))
+    return row
+
+
+def find_servable(session: Session, store: ArtifactStore, model: str, number: int) -> VersionRow:
+    """Return the version's row when a label may point to it.
+
+    Raises:
+        VersionNotFound, VersionNotReady: as they say.
+        ArtifactMissing: it is ready, but its files are gone.
+    """
+    row = find_version(session, model, number)
+    if row.state != "ready":
+        raise VersionNotReady(model, number, row.state, row.error)
+    if not store.has_saved_model(model, number):
+        raise ArtifactMissing(model, number, store.uri(model, number))
+    return row
+
+
+def allocate(session: Session, model: str, facts: Facts) -> int:
+    """Add a pending version under the next number and return that number."""
+    model_row = find_model(session, model, lock=True)
+    number = model_row.next_version
+    model_row.next_version = number + 1
+    moment = now()
+    session.add(
+        VersionRow(
+            model=model,
+            version=number,
+            state="pending",
+            size_bytes=0,
+            manifest={},
+            created_at=moment,
+            touched_at=moment,
+            ready_at=None,
+            deleted_at=None,
+            deleted_by="",
+            error="",
+            **vars(facts),
+        )
+    )
+    return number
+
+
+def touch(session: Session, model: str, number: int) -> None:
+    """Note that the publisher of a pending version is alive."""
+    where = (VersionRow.model == model, VersionRow.version == number, VersionRow.state == "pending")
+    session.execute(update(VersionRow).where(*where).values(touched_at=now()))
+
+
+def finish(session: Session, model: str, number: int, manifest: Manifest) -> VersionRow:
+    """Make a pending version ready. Raises VersionNotReady when it is no longer pending."""
+    find_model(session, model, lock=True)
+    row = find_version(session, model, number)
+    if row.state != "pending":
+        raise VersionNotReady(model, number, row.state, row.error)
+    row.manifest = {
+        name: {"size_bytes": file.size_bytes, "sha256": file.sha256} for name, file in manifest.items()
+    }
+    row.size_bytes = sum(file.size_bytes for file in manifest.values())
+    row.state, row.ready_at = "ready", now()
+    return row
+
+
+def fail(session: Session, model: str, number: int, reason: str) -> None:
+    """Make a pending version failed; leave any other as it is."""
+    find_model(session, model, lock=True)
+    row = find_version(session, model, number)
+    if row.state == "pending":
+        row.state, row.error = "failed", reason
+
+
+def fail_abandoned(session: Session, model: str, older_than_seconds: float) -> None:
+    """Make every pending version failed whose publisher has not been heard of for that long."""
+    find_model(session, model, lock=True)
+    pending = select(VersionRow).where(VersionRow.model == model, VersionRow.state == "pending")
+    for row in session.scalars(
+        pending.where(VersionRow.touched_at <= now() - timedelta(seconds=older_than_seconds))
+    ):
+        row.state, row.error = "failed", "abandoned: the publisher was not heard of any more"
+
+
+def without_files(session: Session, model: str, numbers: Sequence[int]) -> dict[int, str]:
+    """Return those of the versions that should have no files, with the reason."""
+    states = (VersionRow.state.in_(("failed", "deleted")), VersionRow.version.in_(numbers))
+    rows = session.scalars(select(VersionRow).where(VersionRow.model == model, *states))
+    return {row.version: row.error or "deleted" for row in rows}
+
+
+def delete(session: Session, model: str, number: int, actor: str) -> None:
+    """Make a version deleted; a deleted one stays as it is.
+
+    Raises:
+        VersionInUse: a label points to it, or it is still being published.
+    """
+    find_model(session, model, lock=True)
+    row = find_version(session, model, number)
+    labels = session.scalars(
+        select(LabelRow.label).where(LabelRow.model == model, LabelRow.version == number)
+    ).all()
+    if labels:
+        raise VersionInUse(
+            model, number, f"it is labelled {', '.join(labels)}; move or remove the label first"
+        )
+    if row.state == "pending":
+        raise VersionInUse(
+            model, number, "it is being published; if its publisher has died, sweep removes it"
+        )
+    if row.state != "deleted":
+        row.state, row.deleted_at, row.deleted_by = "deleted", now(), actor
+
+
+def to_model(row: ModelRow) -> Model:
+    """Return the record of a row."""
+    return Model(row.name, row.description, row.created_at)
+
+
+def to_version(row: VersionRow, store: ArtifactStore) -> Version:
+    """Return the record of a row."""
+    return Version(
+        model=row.model,
+        version=row.version,
+        state=row.state,
+        uri=store.uri(row.model, row.version),
+        size_bytes=row.size_bytes,
+        manifest={name: FileDigest(**file) for name, file in row.manifest.items()},
+        signatures=row.signatures,
+        metrics=read_metrics(row.metrics),
+        params=row.params,
+        step=row.step,
+        job=row.job,
+        source_revision=row.source_revision,
+        libraries=row.libraries,
+        tags=row.tags,
+        description=row.description,
+        created_at=row.created_at,
+        ready_at=row.ready_at,
+        error=row.error,
+    )

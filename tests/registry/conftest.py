@@ -1,0 +1,47 @@
+"""A registry on each database, and SavedModels that are small."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from registry import Registry
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database: every test that uses it runs on both kinds."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/registry.db"
+    return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def registry(database_url: str, tmp_path: Path) -> Iterator[Registry]:
+    with Registry(database_url, tmp_path / "models") as opened:
+        yield opened
+
+
+@pytest.fixture
+def saved_model(tmp_path: Path) -> Path:
+    """A directory that looks like a SavedModel."""
+    return make_saved_model(tmp_path / "saved_model")
+
+
+@pytest.fixture
+def census(registry: Registry, saved_model: Path) -> Registry:
+    """A registry whose model `census` has the versions 1 to 5, of AUC 0.71 to 0.75."""
+    registry.create_model("census")
+    for number in range(1, 6):
+        registry.publish(
+            "census", saved_model, metrics={"auc": 0.7 + number / 100, "loss": 0.5 - number / 100}
+        )
+    return registry
+
+
+def make_saved_model(directory: Path, weights: bytes = b"weights") -> Path:
+    (directory / "variables").mkdir(parents=True)
+    (directory / "saved_model.pb").write_bytes(b"graph")
+    (directory / "variables" / "variables.data-00000-of-00001").write_bytes(weights)
+    (directory / "variables" / "variables.index").write_bytes(b"index")
+    return directory
