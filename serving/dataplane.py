@@ -1,0 +1,147 @@
+"""What clients can ask of the loaded models, on plain objects. REST and gRPC only translate to and from this.
+
+Everything here blocks for as long as the model takes; `serving.dispatch` says in which thread it should run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving import operations
+from serving.errors import InvalidInput, UnknownSignature
+from serving.manager import InUse, ModelManager
+from serving.model import VersionStatus
+from serving.operations import Classes, Task, Values
+from serving.servable import DEFAULT_SIGNATURE, Servable, Signature
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Which model is meant. At most one of `version` and `label`; neither: the highest available version.
+
+    In answers `version` and `signature_name` are the resolved ones, and `label` is None.
+    """
+
+    name: str
+    version: int | None = None
+    label: str | None = None
+    signature_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answer to predict: the resolved spec, the signature used, and its outputs by alias."""
+
+    spec: ModelSpec
+    signature: Signature
+    outputs: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """The answer to classify (`Classes`) or regress (`Values`)."""
+
+    spec: ModelSpec
+    result: Classes | Values
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The signatures of a loaded model. `spec.signature_name` is empty."""
+
+    spec: ModelSpec
+    signatures: Mapping[str, Signature]
+
+
+Inputs = Mapping[str, np.ndarray] | Callable[[Signature], Mapping[str, np.ndarray]]
+"""Inputs by alias; or, where reading them needs the dtypes (JSON), a function that makes them from the
+signature."""
+
+
+class DataPlane:
+    """Predict, classify, regress, multi-inference, metadata and status on the models of one manager."""
+
+    def __init__(self, manager: ModelManager, *, check_method_names: bool = False) -> None:
+        self.manager = manager
+        self._check = check_method_names
+
+    def predict(self, spec: ModelSpec, inputs: Inputs, output_filter: Sequence[str] = ()) -> Prediction:
+        """Run a signature.
+
+        Raises:
+            ServableNotFound, UnknownLabel: the spec names nothing that is served.
+            UnknownSignature, UnknownSignatureKey: the model has no such signature (the latter when `inputs`
+            is a mapping). InvalidInput: wrong input names or dtypes, or whatever a function in `inputs`
+            raises. ModelFailed: the graph refused the input, or failed.
+        """
+        with self._use(spec) as servable:
+            name = spec.signature_name or DEFAULT_SIGNATURE
+            signature = servable.signatures.get(name)
+            if callable(inputs):
+                if signature is None:
+                    text = f'Serving signature name: "{name}" not found in signature def'
+                    raise UnknownSignature(text, list(servable.signatures))
+                inputs = inputs(signature)
+            if self._check and signature is not None:
+                operations.check_predict_method(signature)
+            outputs = servable.run(name, inputs, output_filter)
+            assert signature is not None  # Otherwise run has refused it.
+            return Prediction(_resolved(servable, name), signature, outputs)
+
+    def classify(self, spec: ModelSpec, examples: Sequence[bytes]) -> Inference:
+        """Classify serialized tf.Example protos."""
+        with self._use(spec) as servable:
+            result = operations.classify(servable, spec.signature_name, examples, check_method=self._check)
+            return Inference(_resolved(servable, spec.signature_name), result)
+
+    def regress(self, spec: ModelSpec, examples: Sequence[bytes]) -> Inference:
+        """Regress serialized tf.Example protos."""
+        with self._use(spec) as servable:
+            result = operations.regress(servable, spec.signature_name, examples, check_method=self._check)
+            return Inference(_resolved(servable, spec.signature_name), result)
+
+    def multi_inference(
+        self, tasks: Sequence[tuple[ModelSpec, str]], examples: Sequence[bytes]
+    ) -> list[Inference]:
+        """Run several classify and regress signatures of one model over the same examples.
+
+        `tasks` are pairs of spec and method name; the version or label of the first decides.
+        """
+        if not tasks:
+            raise InvalidInput("Inference request must have at least one task.")
+        if any(not spec.name for spec, _ in tasks):
+            raise InvalidInput("Found ModelSpec with an empty model name.")
+        if len({spec.name for spec, _ in tasks}) > 1:
+            raise InvalidInput("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
+        plan = [Task(spec.signature_name, method) for spec, method in tasks]
+        with self._use(tasks[0][0]) as servable:
+            results = operations.multi_inference(servable, plan, examples, check_method=self._check)
+            return [
+                Inference(_resolved(servable, task.signature_name), result)
+                for task, result in zip(plan, results, strict=True)
+            ]
+
+    def metadata(self, spec: ModelSpec) -> Metadata:
+        """Return the signatures of a loaded model."""
+        with self._use(spec) as servable:
+            return Metadata(ModelSpec(servable.name, servable.version), servable.signatures)
+
+    def status(self, spec: ModelSpec) -> list[VersionStatus]:
+        """Return the states of all versions the server has seen, newest first, or of one. Labels are ignored.
+
+        Raises:
+            NoVersions: it never saw any.
+        """
+        return self.manager.status(spec.name, spec.version)
+
+    def _use(self, spec: ModelSpec) -> InUse:
+        if not spec.name:
+            raise InvalidInput("ModelSpec has no name specified.")
+        return self.manager.use(spec.name, spec.version, spec.label)
+
+
+def _resolved(servable: Servable, signature_name: str) -> ModelSpec:
+    return ModelSpec(servable.name, servable.version, None, signature_name or DEFAULT_SIGNATURE)

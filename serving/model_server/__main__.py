@@ -1,0 +1,77 @@
+"""`python -m serving.model_server`: a stand-in for tensorflow_model_server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from serving.model_server import flags as flag_table
+
+BAD_USAGE = 255
+"""tensorflow_model_server's exit status for a command line it cannot use."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the server; return the exit status: 0 after a clean stop, 1 when it cannot start, 255 for a bad
+    command line."""
+    try:
+        flags = flag_table.parse(arguments)
+    except flag_table.FlagError as error:
+        print(f"{error}\n\n{flag_table.usage()}", file=sys.stderr)
+        return BAD_USAGE
+    if flags.help:
+        print(flag_table.usage(), end="")
+        return 0
+    if flags.version:
+        print(_version())
+        return 0
+    return _run(flags)
+
+
+def _version() -> str:
+    own, tensorflow = metadata.version("estimator-appliance"), metadata.version("tensorflow")
+    return f"Appliance ModelServer: {own}\nTensorFlow Library: {tensorflow}"
+
+
+def _run(flags: flag_table.Flags) -> int:
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s%(facts)s",
+        stream=sys.stderr,
+    )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_with_facts)
+    for warning in flags.warnings:
+        logging.getLogger(__name__).warning(warning)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # TensorFlow is imported here, so that --help and a wrong flag are answered at once.
+    import uvloop
+
+    from serving.model_server.server import StartFailed, serve
+
+    try:
+        uvloop.run(serve(flags))
+    except StartFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    except flag_table.FlagError as error:
+        print(f"{error}\n\n{flag_table.usage()}", file=sys.stderr)
+        return BAD_USAGE
+    return 0
+
+
+_PLAIN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "facts", "taskName"}
+
+
+def _with_facts(record: logging.LogRecord) -> bool:
+    """Put a record's extra fields into its line."""
+    facts = {name: value for name, value in record.__dict__.items() if name not in _PLAIN}
+    record.facts = "".join(f" {name}={value!r}" for name, value in facts.items())
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,251 @@
+"""PredictionService and ModelService over grpc.aio.
+
+Requests arrive as bytes and are parsed here, so that what is large is parsed in the pool's threads and not
+in the event loop's. Health and reflection are standard services; "" and the services' short names are
+SERVING once every configured model has a version available.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    model_management_pb2,
+    model_service_pb2,
+    predict_pb2,
+    prediction_service_pb2,
+    regression_pb2,
+)
+
+from serving import examples, messages
+from serving.dataplane import DataPlane
+from serving.dispatch import LARGE_REQUEST, Dispatcher
+from serving.errors import InvalidInput, LoadFailed, ServingError
+from serving.model_server import config
+
+log = logging.getLogger(__name__)
+
+PREDICTION_SERVICE = prediction_service_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name
+MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
+MAX_ERROR_TEXT = 1024
+"""Characters of an error text that are sent; TensorFlow Serving cuts there too."""
+_HEALTH_POLL_SECONDS = 0.1
+_RELOAD_POLL_SECONDS = 0.01
+
+Handler = Callable[[bytes], Awaitable[Any]]
+
+
+def add_services(
+    server: grpc.aio.Server,
+    dataplane: DataPlane,
+    *,
+    dispatcher: Dispatcher | None = None,
+    tensor_content: bool = False,
+    with_health: bool = True,
+) -> None:
+    """Register PredictionService and ModelService, and unless told otherwise health and reflection, with a
+    server.
+
+    `tensor_content`: answer with TensorProto.tensor_content instead of typed fields.
+    """
+    dispatcher = dispatcher or Dispatcher()
+    prediction = PredictionService(dataplane, dispatcher, tensor_content=tensor_content)
+    model = ModelService(dataplane)
+    services = {PREDICTION_SERVICE: prediction.handlers(), MODEL_SERVICE: model.handlers()}
+    server.add_generic_rpc_handlers(
+        tuple(
+            grpc.method_handlers_generic_handler(
+                service,
+                {
+                    name: grpc.unary_unary_rpc_method_handler(_guarded(name, handler))
+                    for name, handler in methods.items()
+                },
+            )
+            for service, methods in services.items()
+        )
+    )
+    if with_health:
+        health_pb2_grpc.add_HealthServicer_to_server(Health(dataplane), server)
+        names = (
+            PREDICTION_SERVICE,
+            MODEL_SERVICE,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+        )
+        reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+
+
+class PredictionService:
+    """Predict, Classify, Regress, MultiInference and GetModelMetadata: protos in bytes to the data plane and
+    back."""
+
+    def __init__(self, dataplane: DataPlane, dispatcher: Dispatcher, *, tensor_content: bool = False) -> None:
+        self._dataplane = dataplane
+        self._dispatcher = dispatcher
+        self._tensor_content = tensor_content
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the methods by their names in the protocol."""
+        return {
+            "Predict": self._inference("Predict", predict_pb2.PredictRequest, self._predict),
+            "Classify": self._inference("Classify", classification_pb2.ClassificationRequest, self._classify),
+            "Regress": self._inference("Regress", regression_pb2.RegressionRequest, self._regress),
+            "MultiInference": self._inference(
+                "MultiInference", inference_pb2.MultiInferenceRequest, self._multi_inference
+            ),
+            "GetModelMetadata": self._inference(
+                "GetModelMetadata", get_model_metadata_pb2.GetModelMetadataRequest, self._metadata
+            ),
+        }
+
+    def _inference(self, name: str, message: Any, work: Callable[[Any], Any]) -> Handler:
+        run = self._dispatcher.run
+
+        async def handle(data: bytes) -> Any:
+            size = len(data)
+            if size >= LARGE_REQUEST:
+                return await run(name, size, lambda: work(_parsed(message, data)))
+            request = _parsed(message, data)
+            return await run((name, *_kind(request)), size, lambda: work(request))
+
+        return handle
+
+    def _predict(self, request: Any) -> Any:
+        spec = messages.model_spec(request)
+        prediction = self._dataplane.predict(spec, messages.predict_inputs(request), request.output_filter)
+        return messages.predict_response(prediction, as_content=self._tensor_content)
+
+    def _classify(self, request: Any) -> Any:
+        spec = messages.model_spec(request)
+        return messages.classification_response(
+            self._dataplane.classify(spec, examples.from_input(request.input))
+        )
+
+    def _regress(self, request: Any) -> Any:
+        spec = messages.model_spec(request)
+        return messages.regression_response(self._dataplane.regress(spec, examples.from_input(request.input)))
+
+    def _multi_inference(self, request: Any) -> Any:
+        tasks = [(messages.spec_from(task.model_spec), task.method_name) for task in request.tasks]
+        inferences = self._dataplane.multi_inference(tasks, examples.from_input(request.input))
+        return messages.multi_inference_response(inferences)
+
+    def _metadata(self, request: Any) -> Any:
+        spec = messages.model_spec(request)
+        messages.check_metadata_fields(request.metadata_field)
+        return messages.metadata_response(self._dataplane.metadata(spec), request.metadata_field)
+
+
+class ModelService:
+    """GetModelStatus and HandleReloadConfigRequest."""
+
+    def __init__(self, dataplane: DataPlane) -> None:
+        self._dataplane = dataplane
+        self._manager = dataplane.manager
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the methods by their names in the protocol."""
+        return {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload}
+
+    async def _status(self, data: bytes) -> Any:
+        request = _parsed(get_model_status_pb2.GetModelStatusRequest, data)
+        if not request.HasField("model_spec"):
+            raise InvalidInput("Missing ModelSpec")
+        return messages.status_response(self._dataplane.status(messages.spec_from(request.model_spec)))
+
+    async def _reload(self, data: bytes) -> Any:
+        """Apply the whole configuration, then wait for the models that have no version available yet."""
+        request = _parsed(model_management_pb2.ReloadConfigRequest, data)
+        configs = config.model_configs(request.config)
+        if request.config.WhichOneof("config") is not None:
+            self._manager.apply(configs)
+        names = [entry.name for entry in configs]
+        while not self._manager.settled(names):
+            await asyncio.sleep(
+                _RELOAD_POLL_SECONDS
+            )  # Ends with the call: the client's deadline cancels it here.
+        failures = self._manager.failures(names)
+        if failures:
+            raise LoadFailed(failures)
+        return model_management_pb2.ReloadConfigResponse()
+
+
+class Health(health_pb2_grpc.HealthServicer):
+    """The standard health service; SERVING once every configured model has a version available."""
+
+    def __init__(self, dataplane: DataPlane) -> None:
+        self._manager = dataplane.manager
+        self._services = {"", "PredictionService", "ModelService", PREDICTION_SERVICE, MODEL_SERVICE}
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802  The protocol's name.
+        """Answer once."""
+        if request.service not in self._services:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"Unknown service '{request.service}'. Known: {', '.join(sorted(self._services - {''}))}.",
+            )
+        return health_pb2.HealthCheckResponse(status=self._state())
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  The protocol's name.
+        """Answer now and at every change."""
+        last = None
+        while True:
+            known = request.service in self._services
+            state = self._state() if known else health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            if state != last:
+                last = state
+                yield health_pb2.HealthCheckResponse(status=state)
+            await asyncio.sleep(_HEALTH_POLL_SECONDS)
+
+    def _state(self) -> int:
+        ready = all(self._manager.available(entry.name) for entry in self._manager.configs())
+        states = health_pb2.HealthCheckResponse
+        return states.SERVING if ready else states.NOT_SERVING
+
+
+def _guarded(name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes | None]]:
+    async def call(data: bytes, context: Any) -> bytes | None:
+        try:
+            response = await handler(data)
+            return response.SerializeToString()
+        except ServingError as error:
+            await context.abort(error.grpc_status, cut(str(error)))
+        except Exception:
+            log.exception("request_failed", extra={"method": name})
+            await context.abort(grpc.StatusCode.INTERNAL, "Internal error; the server's log has the details.")
+        return None
+
+    return call
+
+
+def cut(text: str) -> str:
+    """Return an error text no longer than what is sent."""
+    return text if len(text) <= MAX_ERROR_TEXT else text[:MAX_ERROR_TEXT] + "...TRUNCATED"
+
+
+def _parsed(message: Any, data: bytes) -> Any:
+    try:
+        return message.FromString(data)
+    except DecodeError as error:
+        raise InvalidInput(f"The request is not a {message.DESCRIPTOR.full_name}: {error}") from error
+
+
+def _kind(request: Any) -> tuple[Any, ...]:
+    spec = (
+        request.tasks[0].model_spec
+        if hasattr(request, "tasks") and request.tasks
+        else getattr(request, "model_spec", None)
+    )
+    if spec is None:
+        return ()
+    return spec.name, spec.version.value, spec.version_label, spec.signature_name

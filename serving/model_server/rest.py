@@ -1,0 +1,261 @@
+"""The REST protocol under /v1/models as a bare ASGI application.
+
+No framework: for a small model, routing and validation layers would cost more than the prediction. `respond`
+is the whole protocol as a function; another ASGI application can call it, or call the application with a
+rewritten path.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+from google.protobuf import json_format
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from serving import examples, json_outputs, json_values, messages
+from serving.dataplane import DataPlane, ModelSpec
+from serving.dispatch import Dispatcher
+from serving.errors import InvalidInput, MalformedRequest, ServingError
+from serving.json_tensors import PredictBody
+from serving.operations import Classes, Values
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MAX_BODY_BYTES = 1 << 28
+"""Default limit of a request body."""
+MAX_UNPACKED_BYTES = 100 * 1024 * 1024
+"""Limit of what a gzip body unpacks to."""
+
+_INFERENCE = re.compile(
+    r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)", re.IGNORECASE
+)
+_STATUS = re.compile(
+    r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?", re.IGNORECASE
+)
+_NOT_FOUND = b"<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>\n"
+_JSON_HEADER = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What a method and path ask for: `verb` is predict, classify, regress, metadata or status."""
+
+    verb: str
+    spec: ModelSpec
+
+
+class RESTApp:
+    """An ASGI application that answers /v1/models/... from a data plane."""
+
+    def __init__(
+        self,
+        dataplane: DataPlane,
+        *,
+        dispatcher: Dispatcher | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._dataplane = dataplane
+        self._dispatcher = dispatcher or Dispatcher()
+        self._max_body_bytes = max_body_bytes
+        self._work = {
+            "predict": self._predict,
+            "classify": self._classify,
+            "regress": self._regress,
+            "metadata": self._metadata,
+            "status": self._status,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request. The path is taken from `raw_path` where the server gives it, else from
+        `path`."""
+        if scope["type"] != "http":
+            await _other_protocol(scope, receive, send)
+            return
+        body = await _read(receive, self._max_body_bytes)
+        if body is None:
+            text = (
+                f"The request body is larger than {self._max_body_bytes} bytes, the most this server takes."
+            )
+            await _send(send, 413, json_outputs.error(text), [_JSON_HEADER])
+            return
+        status, answer, headers = await self._answer(scope, body)
+        await _send(send, status, answer, headers)
+
+    async def _answer(self, scope: Scope, body: bytes) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        method, target = scope["method"], _target(scope)
+        if target[:4].lower() != "/v1/":
+            return 404, _NOT_FOUND, [(b"content-type", b"text/html")]
+        headers = scope["headers"]
+        if method == "OPTIONS":
+            origin = _header(headers, b"origin")
+            return (200 if origin.startswith((b"http://", b"https://")) else 400), b"", []
+        if body and _header(headers, b"content-encoding").lower() == b"gzip":
+            body = _unpacked(body)
+        status, answer = await self.respond(method, target, body)
+        return status, answer, [_JSON_HEADER]
+
+    async def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Return the HTTP status and the JSON body for a request.
+
+        `target` is the path as sent: percent-encoded, with the query string if there is one.
+        """
+        try:
+            route = _route(method, target)
+            work = self._work[route.verb]
+            return 200, await self._dispatcher.run(target, len(body), lambda: work(route.spec, body))
+        except ServingError as error:
+            return error.http_status, json_outputs.error(str(error))
+        except Exception:
+            log.exception("request_failed", extra={"method": method, "target": target})
+            return 500, json_outputs.error("Internal error; the server's log has the details.")
+
+    def _predict(self, spec: ModelSpec, body: bytes) -> bytes:
+        parsed = PredictBody(body)
+        if parsed.signature_name:
+            spec = _with_signature(spec, parsed.signature_name)
+        prediction = self._dataplane.predict(spec, parsed.tensors)
+        return json_outputs.predictions(prediction.outputs, row_format=parsed.row_format)
+
+    def _classify(self, spec: ModelSpec, body: bytes) -> bytes:
+        spec, serialized = _example_request(spec, body)
+        result = self._dataplane.classify(spec, serialized).result
+        assert isinstance(result, Classes)  # Classify gives nothing else.
+        return json_outputs.classifications(result)
+
+    def _regress(self, spec: ModelSpec, body: bytes) -> bytes:
+        spec, serialized = _example_request(spec, body)
+        result = self._dataplane.regress(spec, serialized).result
+        assert isinstance(result, Values)  # Regress gives nothing else.
+        return json_outputs.regressions(result)
+
+    def _metadata(self, spec: ModelSpec, body: bytes) -> bytes:
+        metadata = self._dataplane.metadata(spec)
+        response = messages.metadata_response(metadata, [messages.SIGNATURE_DEF])
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata[messages.SIGNATURE_DEF].Unpack(signatures)
+        document = {
+            "model_spec": {
+                "name": metadata.spec.name,
+                "signature_name": "",
+                "version": str(metadata.spec.version),
+            },
+            "metadata": {messages.SIGNATURE_DEF: _as_dict(signatures)},
+        }
+        return json.dumps(document, indent=1).encode()
+
+    def _status(self, spec: ModelSpec, body: bytes) -> bytes:
+        response = messages.status_response(self._dataplane.status(spec))
+        return json.dumps(_as_dict(response), indent=1).encode()
+
+
+@lru_cache(maxsize=4096)
+def _route(method: str, target: str) -> _Route:
+    if method == "POST" and (match := _INFERENCE.fullmatch(target)):
+        verb = match[4]
+        if verb in ("classify", "regress", "predict"):
+            return _Route(verb, _spec(match))
+    elif method == "GET" and (match := _STATUS.fullmatch(target)):
+        if not match[1]:
+            raise InvalidInput("Missing model name in request.")
+        return _Route("metadata" if match[4] else "status", _spec(match))
+    raise MalformedRequest(method, target)
+
+
+def _spec(match: re.Match[str]) -> ModelSpec:
+    name, version, label = match[1], match[2], match[3]
+    if version is not None and int(version) >= 1 << 63:
+        raise InvalidInput(f"Failed to convert version: {version} to numeric.")
+    return ModelSpec(
+        unquote(name), None if version is None else int(version), None if label is None else unquote(label)
+    )
+
+
+def _with_signature(spec: ModelSpec, signature_name: str) -> ModelSpec:
+    return ModelSpec(spec.name, spec.version, spec.label, signature_name)
+
+
+def _example_request(spec: ModelSpec, body: bytes) -> tuple[ModelSpec, list[bytes]]:
+    document = json_values.parse(body)
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise InvalidInput(
+            f"JSON Value: {json_values.json_text(document)} not formatted correctly. "
+            "'signature_name' key must be a string value."
+        )
+    return _with_signature(spec, name), examples.from_json(document)
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _target(scope: Scope) -> str:
+    path = scope.get("raw_path")
+    target: str = path.decode("latin-1") if path else scope["path"]
+    query = scope.get("query_string")
+    return f"{target}?{query.decode('latin-1')}" if query else target
+
+
+def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes:
+    for key, value in headers:
+        if key == name:
+            return value
+    return b""
+
+
+def _unpacked(body: bytes) -> bytes:
+    """Unpack a gzip body; what cannot be unpacked, or is too large, counts as empty."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(body, MAX_UNPACKED_BYTES)
+    except zlib.error:
+        return b""
+    return unpacked if unpacker.eof else b""
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body if len(body) <= limit else None
+    chunks, size = [body], len(body)
+    while message.get("more_body"):
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            return None
+    return b"".join(chunks)
+
+
+async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _other_protocol(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close"})
+        return
+    while True:  # lifespan
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
