@@ -42,6 +42,10 @@ class Settings(BaseSettings):
     """The artifact root as the sidecar sees it; by default the same as `artifact_root`."""
     poll_wait_seconds: float = Field(default=0.05, gt=0)
     """How long the reconciler waits between two looks at the registry, in seconds."""
+    lease_seconds: float = Field(default=15, gt=0)
+    """How long a worker may fall silent before its job goes to another, in seconds."""
+    stop_grace_seconds: float = Field(default=60, ge=0)
+    """How long a job that is to stop may take for its last checkpoint before it is killed, in seconds."""
     url: str = "http://127.0.0.1:8501"
     """Where clients find the gateway."""
 

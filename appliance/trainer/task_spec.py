@@ -1,4 +1,4 @@
-"""What a worker tells the process of a job, and what the process tells the worker."""
+"""What a worker tells the process of a job, and what the process says at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from appliance.trainer.job import Job, JobFolder, JobSpec
+from appliance.trainer.job import JobFolder, JobSpec
 
 __all__ = ["OUTCOME", "Outcome", "TaskSpec"]
 
@@ -18,21 +18,14 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One attempt at a job. Goes through the task's stdin, because the database's URL may hold a password."""
+    """One attempt at a job. It goes through the task's stdin, for the database's URL may hold a password."""
 
     job: str
     spec: JobSpec
     folder: str
+    """The job's folder, see `JobFolder`."""
     database_url: str
     artifact_root: str
-    last_export: Mapping[str, Any] | None
-    """The last `export` event of earlier attempts: what to publish when training had ended already."""
-
-    @classmethod
-    def of(cls, job: Job, folder: JobFolder, database_url: str, artifact_root: str) -> TaskSpec:
-        """Return the task that goes on with `job`."""
-        last_export = job.progress.get("export")
-        return cls(job.id, job.spec, str(folder.root), database_url, artifact_root, last_export)
 
     def to_json(self) -> str:
         """Return the task as a line of JSON."""
@@ -54,8 +47,8 @@ class TaskSpec:
 class Outcome:
     """How a task ended, in its own words."""
 
-    end: Literal["succeeded", "failed", "stopped"]
-    """`stopped`: it was asked to, and has written a checkpoint."""
+    end: Literal["succeeded", "failed", "stopped", "crashed"]
+    """`stopped`: it was asked to, and has written a checkpoint. `crashed`: another attempt may succeed."""
     result: Mapping[str, Any]
     error: str = ""
 
