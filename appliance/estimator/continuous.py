@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from appliance.estimator import checkpoints
+from appliance.estimator.evaluation_policy import TrainingEnd
 from appliance.estimator.evaluation_record import Export, load_record
-from appliance.estimator.evaluator import TrainingEnd
 from appliance.estimator.evaluator_main import ExperimentEvaluation
 from appliance.estimator.evaluator_process import EvaluatorFailed, EvaluatorProcess
 from appliance.estimator.experiment import Experiment
@@ -97,10 +97,13 @@ def run(
         How it ended, after the last checkpoint has been evaluated and exported.
 
     Raises:
+        ValueError: the run_config is that of a cluster.
         TypeError: `experiment_fn` or `params` cannot be pickled, or it returned no Experiment.
         EvaluatorFailed: evaluation failed several times in a row; training was stopped, at a checkpoint.
         Exception: whatever training raised, after the last checkpoint has been evaluated.
     """
+    if run_config.cluster_spec:
+        raise ValueError("An experiment runs on one machine here, but TF_CONFIG names a cluster. Unset it.")
     if run_config.model_dir is None:
         run_config = run_config.replace(model_dir=tempfile.mkdtemp())
     # Both processes use the same accelerator: neither may take all of its memory at the start.

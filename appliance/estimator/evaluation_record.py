@@ -1,7 +1,7 @@
 """What an evaluator has done in a model_dir: the last evaluation and the exports, kept over restarts."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -88,19 +88,28 @@ def load_record(eval_dir: str, export_base: str) -> EvaluationRecord:
     content = read_json(os.path.join(eval_dir, RECORD_FILE))
     if content is None:
         return EvaluationRecord()
-    exports = (Export(**{**e, "path": os.path.join(export_base, e["path"])}) for e in content["exports"])
-    return EvaluationRecord(_evaluation(content["last"]), tuple(exports))
+    exports = tuple(Export(**_moved(e, os.path.join, export_base)) for e in content["exports"])
+    last = content["last"]
+    if last is None:
+        return EvaluationRecord(None, exports)
+    offers = {name: Offer(**_moved(o, os.path.join, export_base)) for name, o in last["offers"].items()}
+    return EvaluationRecord(Evaluation(**{**last, "offers": offers}), exports)
 
 
 def save_record(record: EvaluationRecord, eval_dir: str, export_base: str) -> None:
     """Write the record into the folder of an evaluation, whole."""
-    exports = [{**asdict(e), "path": os.path.relpath(e.path, export_base)} for e in record.exports]
+    exports = [_moved(asdict(export), _relative, export_base) for export in record.exports]
     last = None if record.last is None else asdict(record.last)
+    if last is not None:
+        last["offers"] = {name: _moved(o, _relative, export_base) for name, o in last["offers"].items()}
     write_json(os.path.join(eval_dir, RECORD_FILE), {"last": last, "exports": exports})
 
 
-def _evaluation(content: Mapping[str, Any] | None) -> Evaluation | None:
-    if content is None:
-        return None
-    offers = {name: Offer(**offer) for name, offer in content["offers"].items()}
-    return Evaluation(**{**content, "offers": offers})
+def _moved(fields: Mapping[str, Any], move: Callable[[str, str], str], export_base: str) -> dict[str, Any]:
+    """Return the fields with the path, if there is one, made relative to `export_base` or absolute again."""
+    path = fields["path"]
+    return {**fields, "path": None if path is None else move(export_base, path)}
+
+
+def _relative(export_base: str, path: str) -> str:
+    return os.path.relpath(path, export_base)

@@ -15,7 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator.evaluator import POLL_SECONDS, Evaluator, TrainingEnd, follow
+from appliance.estimator.evaluation_policy import POLL_SECONDS, TrainingEnd
+from appliance.estimator.evaluator import Evaluator, follow
 from appliance.estimator.evaluator_process import DealtWith, Done, Failed
 from appliance.estimator.experiment import Experiment
 

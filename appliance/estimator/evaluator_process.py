@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from appliance.estimator.evaluator import TrainingEnd
+from appliance.estimator.evaluation_policy import TrainingEnd
 
 log = logging.getLogger(__name__)
 

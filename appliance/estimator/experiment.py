@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.estimator import Estimator
-from appliance.estimator.evaluator import Evaluator, NoSignals, TrainingEnd, catch_up, follow
+from appliance.estimator.evaluation_policy import TrainingEnd
+from appliance.estimator.evaluator import Evaluator, NoSignals, catch_up, follow
 from appliance.estimator.export_strategy import Strategies, as_exporters
 from appliance.estimator.specs import EvalSpec, TrainSpec, validate_hooks
 

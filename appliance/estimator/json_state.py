@@ -31,7 +31,7 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
     tf.io.gfile.makedirs(os.path.dirname(path))
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(content, indent=1, sort_keys=True))
+        file.write(json.dumps(content, indent=1))
     tf.io.gfile.rename(temporary, path, overwrite=True)
 
 

@@ -152,6 +152,13 @@ def test_what_cannot_be_sent_to_the_other_process_is_refused_at_once(tmp_path):
     assert not Path(tmp_path, "eval").exists()
 
 
+def test_a_cluster_is_refused(tmp_path, monkeypatch):
+    cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
+    with pytest.raises(ValueError, match="TF_CONFIG names a cluster"):
+        continuous.run(experiment, config(tmp_path), {})
+
+
 def test_an_event_handler_that_raises_in_the_other_thread_fails_the_run(tmp_path):
     def handle(event):
         if event["kind"] == "evaluation":

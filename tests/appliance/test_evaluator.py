@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from appliance.estimator.evaluation_record import Evaluation, Offer
-from appliance.estimator.evaluator import (
+from appliance.estimator.evaluation_policy import (
     AskExporters,
     Checkpoint,
     Evaluate,
-    Evaluator,
     Stop,
     TrainingEnd,
     Wait,
-    catch_up,
-    follow,
     next_action,
 )
+from appliance.estimator.evaluation_record import Evaluation, Offer
+from appliance.estimator.evaluator import Evaluator, catch_up, follow
 from appliance.estimator.exporters import BestExporter, FinalExporter, LatestExporter
 from appliance.estimator.specs import EvalSpec
 
@@ -195,9 +193,10 @@ def test_the_record_forgets_exports_that_are_gone_and_survives_a_move(tmp_path):
         catch_up(evaluator, None, max_steps=None)
     assert [export.step for export in evaluator.record.exports] == [20, 30]
     os.rename(tmp_path / "model", tmp_path / "moved")
-    moved = Evaluator(Bowl(tmp_path / "moved"), spec()).record.exports
-    assert [os.path.isdir(export.path) for export in moved] == [True, True]
-    assert moved[0].path.startswith(str(tmp_path / "moved" / "export" / "latest"))
+    moved = Evaluator(Bowl(tmp_path / "moved"), spec(LatestExporter("latest", None)))
+    assert [os.path.isdir(export.path) for export in moved.record.exports] == [True, True]
+    assert moved.last_exports == [moved.record.exports[1].path]
+    assert moved.last_exports[0].startswith(str(tmp_path / "moved" / "export" / "latest"))
 
 
 def test_a_failed_export_is_made_up_for_without_a_second_evaluation(tmp_path):
