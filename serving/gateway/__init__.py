@@ -1,1 +1,8 @@
-"""The gateway: resolves labels to versions in front of a runtime, over REST and gRPC."""
+"""The gateway in front of a runtime: names and labels, the token, REST and gRPC."""
+
+from serving.gateway.gateway import Gateway
+from serving.gateway.grpc_server import PortUnavailable
+from serving.runtime import EmbeddedRuntime
+from serving.sidecar import SidecarRuntime
+
+__all__ = ["EmbeddedRuntime", "Gateway", "PortUnavailable", "SidecarRuntime"]
