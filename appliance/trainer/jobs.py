@@ -153,8 +153,9 @@ class JobStore:
         clean = [_clean(line)[:MAX_LINE_CHARACTERS] for line in lines]
 
         def append(session: Session) -> None:
-            sequence, first = _reserve(session, job, worker, jobs.c.log_count, len(clean))
-            kept = clean[: max(0, MAX_LOG_LINES - first + 1)]
+            count = sa.select(jobs.c.log_count).where(_held(job, worker)).with_for_update()
+            kept = clean[: MAX_LOG_LINES - (session.execute(count).scalar_one_or_none() or 0)]
+            sequence, first = _reserve(session, job, worker, jobs.c.log_count, len(kept))
             if kept and first + len(kept) > MAX_LOG_LINES:
                 kept[-1] = f"[The log ends here: {MAX_LOG_LINES:,} lines are kept.]"
             rows = [

@@ -231,5 +231,6 @@ class _Attempt:
             # It was killed because it did not stop in time: an older checkpoint must do.
             return Outcome("stopped", {})
         if exit_code < 0:
-            return Outcome("crashed", {}, f"its process was killed by {signal.Signals(-exit_code).name}")
+            name = signal.strsignal(-exit_code) or "unknown"
+            return Outcome("crashed", {}, f"its process was killed by signal {-exit_code} ({name})")
         return Outcome("crashed", {}, f"its process ended with exit code {exit_code}")

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
+import sqlalchemy as sa
 
 from appliance.bundle import make_bundle
 from appliance.settings import Settings
@@ -29,12 +31,21 @@ from registry import Registry
 DEADLINE_SECONDS = 120
 
 
+def until(condition: Callable[[], object], describe: Callable[[], str] = lambda: "") -> None:
+    """Wait for a condition, and not forever."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, describe()
+        threading.Event().wait(0.05)
+
+
 class House:
     """A queue in a folder, with what a gateway would do to it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **settings: object) -> None:
         # The lease is as long as a busy machine may keep a worker from renewing it.
-        self.settings = Settings(home=home / "house", lease_seconds=6, stop_grace_seconds=90)
+        given = {"home": home / "house", "lease_seconds": 6, "stop_grace_seconds": 90, **settings}
+        self.settings = Settings(**given)  # type: ignore[arg-type]
         self.store = JobStore(self.settings.database_url)
         self._sources = home
 
@@ -54,11 +65,8 @@ class House:
 
     def wait(self, job: Job, condition: Callable[[Job], object] = lambda job: job.ended) -> Job:
         """Return the job once it meets the condition."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition(found := self.store.get(job.id)):
-            assert time.monotonic() < deadline, f"{found}\n" + "\n".join(self.log(job))
-            threading.Event().wait(0.05)
-        return found
+        until(lambda: condition(self.store.get(job.id)), lambda: "\n".join(self.log(job)))
+        return self.store.get(job.id)
 
     @contextmanager
     def worker(self, **settings: object) -> Iterator[Worker]:
@@ -171,7 +179,7 @@ def test_process_that_dies_is_tried_again_and_given_up(house: House) -> None:
     with house.worker():
         killed, left = house.wait(killed), house.wait(left)
     assert (killed.state, killed.attempts, killed.crashes) == ("failed", 3, 3)
-    assert killed.error == "gave up after 3 crashes; the last: its process was killed by SIGKILL"
+    assert killed.error == "gave up after 3 crashes; the last: its process was killed by signal 9 (Killed)"
     assert left.error == "gave up after 3 crashes; the last: its process ended with exit code 7"
     assert house.log(killed) == ["no line end"] * 3
 
@@ -193,6 +201,49 @@ def test_processes_of_a_job_die_with_their_worker(house: House) -> None:
         cancelled = house.wait(job)
     assert (cancelled.state, cancelled.attempts, cancelled.crashes) == ("cancelled", 2, 1)
     assert gone(int(house.log(job)[1]))
+
+
+def test_job_and_worker_outlive_a_lost_database(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the job says meanwhile is kept, and its lease holds."""
+    house = House(tmp_path, database_url=postgres_url, lease_seconds=DEADLINE_SECONDS)
+    go = tmp_path / "go"
+    job = house.submit(
+        "import itertools, os, time\nfor number in itertools.count():\n"
+        "    print(number)\n    time.sleep(0.05)\n"
+        f"    if os.path.exists({str(go)!r}):\n        raise SystemExit(number)\n"
+    )
+    with house.worker():
+        house.wait(job, lambda job: house.log(job))
+        with unreachable(postgres_url):
+            until(lambda: "database_unavailable" in caplog.messages)
+        told = len(house.log(job))
+        house.wait(job, lambda job: len(house.log(job)) > told)
+        go.touch()
+        ended = house.wait(job)
+    log = house.log(job)
+    house.store.close()
+    last = int(str(ended.error).removeprefix("SystemExit: "))
+    assert ended.attempts == 1
+    assert log[: last + 1] == [str(number) for number in range(last + 1)]
+
+
+@contextmanager
+def unreachable(postgres_url: str) -> Iterator[None]:
+    """Hide the server's socket, and end every connection to the database."""
+    url = sa.make_url(postgres_url)
+    socket_path = Path(str(url.query["host"])) / ".s.PGSQL.5432"
+    hidden = socket_path.with_name("hidden")
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+    server = postgres_url.replace(f"/{url.database}?", "/postgres?")
+    with psycopg.connect(server, autocommit=True) as connection:
+        socket_path.rename(hidden)
+        try:
+            connection.execute(end, [url.database])
+            yield
+        finally:
+            hidden.rename(socket_path)
 
 
 LINE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -20,6 +21,8 @@ __all__ = ["LocalLauncher", "LocalTask"]
 
 LAST_WORDS_SECONDS = 5.0
 """How long pipes are read after the task has ended, in case something that left its group holds them open."""
+LONGEST_LINE_BYTES = 1 << 16
+"""What is printed without a line end is cut into lines of about this length."""
 _READ_BYTES = 1 << 16
 
 
@@ -48,7 +51,7 @@ class LocalLauncher:
                 pass_fds=[write_end],
                 start_new_session=True,
                 cwd=task.folder,
-                env={"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "1", **os.environ},
+                env=_environment(),
             )
         except BaseException:
             os.close(read_end)
@@ -67,7 +70,8 @@ class LocalTask:
     def __init__(self, process: subprocess.Popen[bytes], messages: int) -> None:
         self._process = process
         self._stdout = _pipe(process.stdout)
-        self._printed, self._messages = _Lines(self._stdout.fileno()), _Lines(messages)
+        self._printed = _Lines(self._stdout.fileno(), LONGEST_LINE_BYTES)
+        self._messages = _Lines(messages)
         self._selector = selectors.DefaultSelector()
         for pipe in (self._printed, self._messages):
             self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
@@ -125,8 +129,9 @@ class LocalTask:
 class _Lines:
     """Bytes from a pipe, as whole lines."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, longest: float = math.inf) -> None:
         self.fd = fd
+        self._longest = longest
         self._rest = b""
         self._lines: list[str] = []
 
@@ -134,6 +139,8 @@ class _Lines:
         """Read what is there; return False at the end of the pipe."""
         data = os.read(self.fd, _READ_BYTES)
         *whole, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self._longest:
+            whole, self._rest = [*whole, self._rest], b""
         self._lines += map(_text, whole)
         return bool(data)
 
@@ -145,6 +152,12 @@ class _Lines:
     def take_rest(self) -> list[str]:
         """Return the last line, if it has no end."""
         return [_text(self._rest)] if self._rest else []
+
+
+def _environment() -> dict[str, str]:
+    """Return the task's environment: the worker's without the house's settings, which hold secrets."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("APPLIANCE_")}
+    return {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "1", **inherited}
 
 
 def _text(line: bytes) -> str:
