@@ -40,8 +40,9 @@ class ExperimentEvaluation:
 
     def __call__(self, connection: Connection) -> None:
         """Do it; the last message says how it ended."""
-        # Ctrl-C reaches both processes; this one ends when the training has, after the last checkpoint.
+        # Both reach the whole process group; this one ends when the training has, after its last checkpoint.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             self._run(connection)
         except Exception:  # noqa: BLE001 - the other process must see whatever a user's code raises

@@ -85,6 +85,8 @@ def test_after_sigkill_of_the_training_the_evaluator_ends_and_a_new_run_goes_on(
                 break
         children = psutil.Process(training.pid).children(recursive=True)
         training.kill()
+        for child in children:
+            child.terminate()  # As one who ends the whole process group does.
     _, alive = psutil.wait_procs(children, timeout=DEADLINE_SECONDS)
     assert not alive, "the evaluator has not ended by itself"
     record = json.loads((model_dir / "eval" / "evaluated.json").read_text())
