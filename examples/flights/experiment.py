@@ -120,10 +120,15 @@ def input_fn(split: data.Split, batch_size: int, *, shuffle: bool) -> Any:
     """Return an `input_fn` over `split`: endless and shuffled, or once and in order."""
 
     def dataset() -> tf.data.Dataset:
-        examples = tf.data.Dataset.from_tensor_slices((split.features, split.labels))
+        # Rows are gathered a batch at a time: slicing single examples, to batch them again, takes longer than
+        # the training step.
+        examples = tf.nest.map_structure(tf.constant, (split.features, split.labels))
+        rows = tf.data.Dataset.range(len(split.labels))
         if shuffle:
-            examples = examples.shuffle(100_000).repeat()
-        return examples.batch(batch_size).prefetch(2)
+            rows = rows.shuffle(len(split.labels)).repeat()
+        return rows.batch(batch_size).map(
+            lambda batch: tf.nest.map_structure(lambda x: tf.gather(x, batch), examples)
+        )
 
     return dataset
 
