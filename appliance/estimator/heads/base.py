@@ -17,7 +17,7 @@ from appliance.estimator.heads.checks import (
 )
 from appliance.estimator.heads.metrics import Pair, mean
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
-from appliance.estimator.optimizers import build_train_op, get_optimizer, gradients
+from appliance.estimator.optimizers import build_train_op, forget_variables, get_optimizer, gradients
 
 
 class Examples(NamedTuple):
@@ -222,6 +222,7 @@ class SingleHead(Head):
     ) -> EstimatorSpec:
         """See `Head`."""
         with tf.name_scope(self._name or "head"):
+            forget_variables(optimizer)
             logits = check_logits(logits, self.logits_dimension)
             predictions = self.predictions(logits)
             if mode == ModeKeys.PREDICT:

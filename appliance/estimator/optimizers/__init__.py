@@ -2,6 +2,7 @@
 
 from appliance.estimator.optimizers.apply import build_train_op, get_optimizer, gradients
 from appliance.estimator.optimizers.base import GraphOptimizer
+from appliance.estimator.optimizers.keras3 import forget_variables
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "GraphOptimizer",
     "RMSprop",
     "build_train_op",
+    "forget_variables",
     "get_optimizer",
     "gradients",
 ]

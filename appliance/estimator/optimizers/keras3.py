@@ -43,7 +43,7 @@ def is_keras(optimizer: Any) -> bool:
 
 def from_keras(optimizer: Any) -> GraphOptimizer:
     """Return a graph optimizer with the settings of a Keras 3 optimizer, which is left as it is."""
-    _forget_variables(optimizer)
+    forget_variables(optimizer)
     kind = type(optimizer).__name__
     if kind not in _RULES or any(getattr(optimizer, name) for name in _BEYOND_THE_RULES):
         return KerasRule(optimizer)
@@ -125,12 +125,14 @@ def _learning_rate(optimizer: Any) -> Any:
         return float(variable.numpy())
 
 
-def _forget_variables(optimizer: Any) -> None:
+def forget_variables(optimizer: Any) -> None:
     """Take the variables that a Keras 3 optimizer made for itself out of the graph's collections.
 
-    A callable is called in the model's graph, where Keras makes variables for the learning rate and the step.
-    Only the settings are read here, so these would be two unused entries of every checkpoint.
+    Made in a graph, it has variables for the learning rate and the step. Only its settings are read here, so
+    in training these would be unused entries of the checkpoint, and otherwise be missing from it.
     """
+    if not is_keras(optimizer):
+        return
     own = {id(variable.value) for variable in optimizer.variables}
     collection = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
     collection[:] = [variable for variable in collection if id(variable) not in own]
