@@ -1,0 +1,331 @@
+"""The client: jobs, the registry and predictions of one appliance."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from appliance.client import predictions
+from appliance.client.errors import ConnectionFailed, InvalidBundle
+from appliance.client.results import Event, Gate, GateReport, Job, LogLine, Model, Promotion, Version, parse
+from appliance.client.transport import Transport, default_actor, segment
+
+log = logging.getLogger(__name__)
+
+DEFAULT_URL = "http://127.0.0.1:8501"
+API = "/api/v1"
+_LONG_POLL_SECONDS = 10.0
+"""How long the server may hold a request for news of a job."""
+_UPLOAD_SECONDS = 600.0
+
+
+class Client:
+    """What one may ask of an appliance, over HTTP.
+
+    Every method raises an error of `appliance.client.errors`. A client may be shared between threads.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 60.0,
+        actor: str | None = None,
+    ) -> None:
+        """Take where the gateway is; nothing is sent yet.
+
+        Args:
+            url: `http://host:port`; by default `APPLIANCE_URL`, or this machine's port 8501.
+            token: the bearer token; by default `APPLIANCE_TOKEN`, or none.
+            timeout_seconds: how long to wait for an answer.
+            actor: who acts, for the history; by default user and host.
+        """
+        self._transport = Transport(
+            url if url is not None else os.environ.get("APPLIANCE_URL") or DEFAULT_URL,
+            token if token is not None else os.environ.get("APPLIANCE_TOKEN", ""),
+            timeout_seconds,
+            actor if actor is not None else default_actor(),
+        )
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def url(self) -> str:
+        """Where the gateway is."""
+        return self._transport.url
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def health(self) -> Mapping[str, Any]:
+        """Return the server's word on its own health."""
+        return self._transport.get(f"{API}/health")
+
+    def serving(self) -> Mapping[str, Any]:
+        """Return what is wanted of serving and what each gateway says it serves."""
+        return self._transport.get(f"{API}/serving")
+
+    # Jobs
+
+    def submit(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        model: str,
+        params: Mapping[str, Any] | None = None,
+        function: str = "experiment",
+        promote: str | None = None,
+    ) -> Job:
+        """Send the folder around `file` and queue a job that runs the experiment in it.
+
+        Args:
+            file: a Python file with a function `experiment(run_config, params) -> Experiment`.
+            model: the name to register the result under.
+            params: what the function gets; values that JSON can carry.
+            function: the function's name.
+            promote: the label to move to the registered version, or None.
+
+        Raises:
+            InvalidBundle: there is no such file, or its folder is too large.
+        """
+        from appliance.bundle import BundleError, make_bundle
+
+        try:
+            bundle = make_bundle(file)
+        except BundleError as error:
+            raise InvalidBundle(str(error), "invalid_bundle") from error
+        for path, reason in bundle.skipped:
+            log.warning("Left out of the bundle: %s (%s).", path, reason)
+        spec = {
+            "file": bundle.entry,
+            "function": function,
+            "params": dict(params or {}),
+            "model": model,
+            "promote": promote,
+            "source_revision": bundle.source_revision,
+        }
+        answer = self._transport.upload(f"{API}/jobs", spec, bundle.data, timeout_seconds=_UPLOAD_SECONDS)
+        return parse(Job, answer)
+
+    def jobs(self, *, state: str | None = None, limit: int | None = None) -> list[Job]:
+        """Return the jobs, newest first."""
+        return [
+            parse(Job, entry)
+            for entry in self._transport.get(f"{API}/jobs", state=state, limit=limit)["jobs"]
+        ]
+
+    def job(self, job: str | Job) -> Job:
+        """Return a job as it is now."""
+        return parse(Job, self._transport.get(_job_path(job)))
+
+    def cancel(self, job: str | Job) -> Job:
+        """Ask a job to stop: it writes a checkpoint and ends."""
+        return parse(Job, self._transport.send("POST", _job_path(job) + "/cancel"))
+
+    def logs(self, job: str | Job, *, follow: bool = False, after: int = 0) -> Iterator[LogLine]:
+        """Yield what the job printed; with `follow` until it has ended."""
+        return (parse(LogLine, line) for line in self._read(job, "logs", after, follow=follow))
+
+    def events(self, job: str | Job, *, follow: bool = False, after: int = 0) -> Iterator[Event]:
+        """Yield what happened in the job; with `follow` until it has ended."""
+        return (parse(Event, event) for event in self._read(job, "events", after, follow=follow))
+
+    def watch(
+        self,
+        job: str | Job,
+        *,
+        show: str = "auto",
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Job:
+        """Show the progress of a job until it has ended, and return it as it ended.
+
+        Args:
+            job: the job, or its id.
+            show: `bar` (a progress bar), `lines` (a line an event), `none`, or `auto`: a bar on a terminal,
+                else lines.
+            on_event: called with each event.
+        """
+        from appliance.client.progress import progress_display
+
+        name = _id_of(job)
+        with progress_display(name, show) as display:
+            for event in self.events(name, follow=True):
+                display(event)
+                if on_event is not None:
+                    on_event(event)
+        return self.job(name)
+
+    def _read(self, job: str | Job, what: str, after: int, *, follow: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of a job's log or events, page by page."""
+        unreachable_since: float | None = None
+        while True:
+            try:
+                page = self._transport.get(
+                    f"{_job_path(job)}/{what}",
+                    after=after,
+                    wait_seconds=_LONG_POLL_SECONDS if follow else None,
+                )
+            except ConnectionFailed:
+                # A gateway that restarts is back within seconds; the job itself goes on without it.
+                unreachable_since = unreachable_since or time.monotonic()
+                if not follow or time.monotonic() - unreachable_since > self._timeout_seconds:
+                    raise
+                time.sleep(0.5)
+                continue
+            unreachable_since = None
+            yield from page["rows"]
+            if page["rows"]:
+                after = page["rows"][-1]["id"]
+            elif page["done"] or not follow:
+                return
+
+    # The registry
+
+    def models(self) -> list[Model]:
+        """Return the models with their labels."""
+        return [parse(Model, entry) for entry in self._transport.get(f"{API}/models")["models"]]
+
+    def model(self, model: str) -> Model:
+        """Return one model with its labels."""
+        return parse(Model, self._transport.get(_model_path(model)))
+
+    def labels(self, model: str) -> Mapping[str, int]:
+        """Return the version behind each label."""
+        return self._transport.get(_model_path(model) + "/labels")["labels"]
+
+    def versions(self, model: str) -> list[Version]:
+        """Return the versions of a model, newest first."""
+        return [
+            parse(Version, entry)
+            for entry in self._transport.get(_model_path(model) + "/versions")["versions"]
+        ]
+
+    def version(self, model: str, version: int | str) -> Version:
+        """Return a version, by number or by label."""
+        return parse(Version, self._transport.get(f"{_model_path(model)}/versions/{segment(version)}"))
+
+    def promote(
+        self,
+        model: str,
+        version: int,
+        *,
+        label: str = "production",
+        expect: int | None = None,
+        reason: str = "",
+        force: bool = False,
+        wait: float = 60.0,
+    ) -> Promotion:
+        """Move a label to a version, and wait until that version serves it.
+
+        Args:
+            model: the model.
+            version: the version's number.
+            label: the label.
+            expect: refuse unless the label is on this version now (0: on none).
+            reason: why, for the history.
+            force: pass over the gate; recorded.
+            wait: for how long to wait, in seconds; 0: not at all.
+
+        Raises:
+            GateRefused: the gate of the label refused the version.
+            LoadFailed: the version would not load; the label is where it was.
+        """
+        body = {"version": version, "expect": expect, "reason": reason, "force": force, "wait_seconds": wait}
+        return self._move("PUT", model, segment(label), body, wait)
+
+    def rollback(
+        self,
+        model: str,
+        *,
+        label: str = "production",
+        to: int | None = None,
+        expect: int | None = None,
+        reason: str = "",
+        wait: float = 60.0,
+    ) -> Promotion:
+        """Move a label back to the version it was on before, or further back `to` one it was on.
+
+        The arguments are those of `promote`.
+        """
+        body = {"to": to, "expect": expect, "reason": reason, "wait_seconds": wait}
+        return self._move("POST", model, f"{segment(label)}/rollback", body, wait)
+
+    def _move(self, method: str, model: str, where: str, body: Mapping[str, Any], wait: float) -> Promotion:
+        path = f"{_model_path(model)}/labels/{where}"
+        return parse(
+            Promotion, self._transport.send(method, path, body, timeout_seconds=wait + self._timeout_seconds)
+        )
+
+    def history(self, model: str, *, label: str | None = None) -> list[Promotion]:
+        """Return the moves of a model's labels, newest first."""
+        answer = self._transport.get(_model_path(model) + "/history", label=label)
+        return [parse(Promotion, entry) for entry in answer["promotions"]]
+
+    def gate(self, model: str, *, label: str = "production") -> Gate:
+        """Return the gate of a label."""
+        return parse(Gate, self._transport.get(f"{_model_path(model)}/gates/{segment(label)}"))
+
+    def set_gate(self, model: str, rules: Sequence[str], *, label: str = "production") -> Gate:
+        """Set the rules (`auc >= 0.69`) a version must meet before `label` moves to it; none: no gate."""
+        path = f"{_model_path(model)}/gates/{segment(label)}"
+        return parse(Gate, self._transport.send("PUT", path, {"rules": list(rules)}))
+
+    def check_gate(self, model: str, version: int, *, label: str = "production") -> GateReport:
+        """Return what the gate of `label` says about a version, without moving anything."""
+        path = f"{_model_path(model)}/gates/{segment(label)}/report"
+        return parse(GateReport, self._transport.get(path, version=version))
+
+    def delete_version(self, model: str, version: int) -> None:
+        """Delete a version that no label needs."""
+        self._transport.send("DELETE", f"{_model_path(model)}/versions/{segment(version)}")
+
+    # Predictions
+
+    def predict(
+        self,
+        model: str,
+        *,
+        instances: Any = None,
+        inputs: Any = None,
+        version: int | None = None,
+        label: str | None = None,
+        signature_name: str | None = None,
+    ) -> Any:
+        """Return the model's predictions, as an array, or as a dict of arrays when there are several outputs.
+
+        Args:
+            model: the model.
+            instances: rows: a list of values or of objects by input name.
+            inputs: columns: one array, or arrays by input name. Exactly one of the two is given.
+            version: the version's number; by default the one behind `label`.
+            label: the label; by default `production`.
+            signature_name: the signature; by default `serving_default`.
+        """
+        path = predictions.path_of(model, version, label)
+        body = predictions.body_of(instances, inputs, signature_name)
+        return predictions.from_json(self._transport.send("POST", path, body))
+
+
+def _id_of(job: str | Job) -> str:
+    return job.id if isinstance(job, Job) else job
+
+
+def _job_path(job: str | Job) -> str:
+    return f"{API}/jobs/{segment(_id_of(job))}"
+
+
+def _model_path(model: str) -> str:
+    return f"{API}/models/{segment(model)}"

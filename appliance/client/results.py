@@ -1,0 +1,153 @@
+"""What the client gives back: frozen, typed records of jobs, versions and promotions.
+
+A field that a newer server adds is ignored, so that an older client goes on working.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Return the record of class `kind` that the JSON object `data` describes."""
+    values: dict[str, Any] = {}
+    for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if entry.name not in data:
+            continue
+        value = data[entry.name]
+        if value is not None and (entry.name == "at" or entry.name.endswith("_at")):
+            value = datetime.fromisoformat(value)
+        if value is not None and "nested" in entry.metadata:
+            value = parse(entry.metadata["nested"], value)
+        values[entry.name] = value
+    return kind(**values)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job."""
+
+    id: str
+    state: str
+    """`queued`, `running`, `succeeded`, `failed` or `cancelled`."""
+    file: str = ""
+    function: str = "experiment"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    promote: str | None = None
+    """The label that the registered version is promoted to; None: none."""
+    actor: str = ""
+    attempts: int = 0
+    """How many times a worker has taken it up."""
+    step: int | None = None
+    """The last training step known."""
+    version: int | None = None
+    """The number of the version it registered."""
+    error: str | None = None
+    """One line: why it failed."""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the state is final."""
+        return self.state in {"succeeded", "failed", "cancelled"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a job."""
+
+    id: int
+    kind: str
+    """`state`, `train`, `checkpoint`, `evaluation`, `export`, `registered` or `promoted`."""
+    data: Mapping[str, Any]
+    """What belongs to it, `step`, `loss` or `metrics` for instance."""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line that a job printed."""
+
+    id: int
+    text: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A name with versions."""
+
+    name: str
+    description: str = ""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A registered version of a model; immutable once ready."""
+
+    model: str
+    version: int
+    state: str
+    """`pending`, `ready`, `failed` or `deleted`."""
+    uri: str = ""
+    size_bytes: int = 0
+    signatures: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    step: int | None = None
+    job: str | None = None
+    source_revision: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    created_at: datetime | None = None
+    ready_at: datetime | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """One move of a label, as the history has it."""
+
+    id: int
+    model: str
+    label: str
+    action: str
+    """`promote`, `rollback`, `undo` or `remove`."""
+    from_version: int | None
+    to_version: int | None
+    actor: str = ""
+    reason: str = ""
+    at: datetime | None = None
+    forced: bool = False
+    gate_report: Mapping[str, Any] | None = None
+    serving: bool | None = None
+    """Whether the move has reached serving; None: it was not waited for."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The rules that a version must meet before a label moves to it."""
+
+    model: str
+    label: str
+    rules: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """What a gate says about a version."""
+
+    passed: bool
+    checks: Sequence[Mapping[str, Any]] = ()

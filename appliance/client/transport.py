@@ -1,0 +1,138 @@
+"""HTTP as the client speaks it: one connection pool, bearer token, errors of `appliance.client.errors`."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import json
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from appliance.client.errors import ConnectionFailed, InvalidRequest, ServerFailed, error_for
+
+if TYPE_CHECKING:
+    import httpx
+
+
+def segment(text: object) -> str:
+    """Return `text` as one percent-encoded segment of a path."""
+    return quote(str(text), safe="")
+
+
+def default_actor() -> str:
+    """Return who acts, as `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user id without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+class Transport:
+    """Requests to one server. Safe to share between threads."""
+
+    def __init__(self, url: str, token: str, timeout_seconds: float, actor: str) -> None:
+        """Take where the server is; nothing is sent yet."""
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise InvalidRequest(
+                f"Cannot use {url!r} as the server's address: give it as http://host:port.", "invalid_url"
+            )
+        self.url = url.rstrip("/")
+        self._token, self._timeout_seconds, self._actor = token, timeout_seconds, actor
+        self._client: httpx.Client | None = None
+
+    def get(self, path: str, *, timeout_seconds: float | None = None, **query: Any) -> Any:
+        """Return the JSON at `path`; queries that are None are left out."""
+        return self._send(
+            "GET", path, timeout_seconds, params={k: v for k, v in query.items() if v is not None}
+        )
+
+    def send(self, method: str, path: str, body: Any = None, *, timeout_seconds: float | None = None) -> Any:
+        """Send `body` as JSON and return the JSON of the answer."""
+        if body is None:
+            return self._send(method, path, timeout_seconds)
+        content = json.dumps(body).encode()
+        return self._send(
+            method, path, timeout_seconds, content=content, headers={"Content-Type": "application/json"}
+        )
+
+    def upload(self, path: str, spec: Mapping[str, Any], bundle: bytes, *, timeout_seconds: float) -> Any:
+        """Send a form of `spec` (JSON) and `bundle` (a tar.gz) and return the JSON of the answer."""
+        files = {"bundle": ("bundle.tar.gz", bundle, "application/gzip")}
+        return self._send("POST", path, timeout_seconds, data={"spec": json.dumps(spec)}, files=files)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _send(self, method: str, path: str, timeout_seconds: float | None, **request: Any) -> Any:
+        import httpx
+
+        request["timeout"] = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        try:
+            answer = self._connection().request(method, self.url + path, **request)
+        except httpx.TimeoutException as error:
+            raise ConnectionFailed(
+                f"No answer from {self.url} within {request['timeout']:g} s ({type(error).__name__}).",
+                "timeout",
+            ) from error
+        except httpx.TransportError as error:
+            raise ConnectionFailed(
+                f"Cannot reach the appliance at {self.url}: {error}. "
+                "Start it with `appliance up`, or set APPLIANCE_URL.",
+                "unreachable",
+            ) from error
+        if answer.is_success:
+            return _body_of(answer)
+        raise error_for(answer.status_code, *_reason_of(answer))
+
+    def _connection(self) -> httpx.Client:
+        if self._client is None:
+            import httpx
+
+            headers = {"Appliance-Actor": self._actor}
+            if self._token:
+                headers["Authorization"] = f"Bearer {self._token}"
+            # A proxy of the environment can never reach this machine's own loopback.
+            self._client = httpx.Client(
+                headers=headers, trust_env=not _is_loopback(urlsplit(self.url).hostname or "")
+            )
+        return self._client
+
+
+def _body_of(answer: httpx.Response) -> Any:
+    if not answer.content:
+        return None
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise ServerFailed(
+            f"The server at {answer.url} did not answer with JSON: is it the appliance's?",
+            "not_json",
+            answer.status_code,
+        ) from error
+
+
+def _reason_of(answer: httpx.Response) -> tuple[str, str]:
+    """Return code and message: the control plane sends both, the prediction protocol only a text."""
+    try:
+        error = answer.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        return (
+            "",
+            f"{answer.request.method} {answer.url} answered {answer.status_code} {answer.reason_phrase}.",
+        )
+    if isinstance(error, Mapping):
+        return str(error.get("code", "")), str(error.get("message", ""))
+    return "", str(error)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
