@@ -84,19 +84,23 @@ class Client:
         self,
         file: str | os.PathLike[str],
         *,
-        model: str,
-        params: Mapping[str, Any] | None = None,
-        function: str = "experiment",
+        model: str | None = None,
         promote: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        run_config: Mapping[str, int] | None = None,
+        function: str = "experiment",
+        name: str = "",
     ) -> Job:
         """Send the folder around `file` and queue a job that runs the experiment in it.
 
         Args:
             file: a Python file with a function `experiment(run_config, params) -> Experiment`.
-            model: the name to register the result under.
+            model: the name to register the result under; None: it is not registered.
+            promote: the label to move to the registered version; None: none.
             params: what the function gets; values that JSON can carry.
+            run_config: fields of the RunConfig, `save_checkpoints_steps` for instance.
             function: the function's name.
-            promote: the label to move to the registered version, or None.
+            name: what people call the job; by default the model's name.
 
         Raises:
             InvalidBundle: there is no such file, or its folder is too large.
@@ -112,7 +116,9 @@ class Client:
         spec = {
             "file": bundle.entry,
             "function": function,
+            "name": name,
             "params": dict(params or {}),
+            "run_config": dict(run_config or {}),
             "model": model,
             "promote": promote,
             "source_revision": bundle.source_revision,
@@ -188,7 +194,7 @@ class Client:
             unreachable_since = None
             yield from page["rows"]
             if page["rows"]:
-                after = page["rows"][-1]["id"]
+                after = page["rows"][-1]["number"]
             elif page["done"] or not follow:
                 return
 

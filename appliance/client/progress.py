@@ -37,7 +37,7 @@ def progress_display(title: str, show: str = "auto") -> Iterator[Display]:
 def line_of(event: Event) -> str:
     """Return one event as a line of text."""
     parts = [event.kind]
-    for key, value in event.data.items():
+    for key, value in event.fields.items():
         if key == "metrics" and isinstance(value, Mapping):
             parts.append(metrics_text(value))
         elif value is not None:
@@ -84,7 +84,7 @@ class BarDisplay:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        data = event.data
+        data = event.fields
         if event.kind == "train":
             self._show_step(data)
         elif event.kind == "evaluation":

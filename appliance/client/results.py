@@ -36,19 +36,24 @@ class Job:
     id: str
     state: str
     """`queued`, `running`, `succeeded`, `failed` or `cancelled`."""
+    name: str = ""
     file: str = ""
     function: str = "experiment"
     params: Mapping[str, Any] = field(default_factory=dict)
-    model: str = ""
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    """The name it registers its result under; None: it does not."""
     promote: str | None = None
     """The label that the registered version is promoted to; None: none."""
-    actor: str = ""
+    source_revision: str = ""
+    submitted_by: str = ""
     attempts: int = 0
     """How many times a worker has taken it up."""
-    step: int | None = None
-    """The last training step known."""
-    version: int | None = None
-    """The number of the version it registered."""
+    cancel_requested: bool = False
+    progress: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The last event of each kind."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What came of it: `version`, the number of the registered version, among others."""
     error: str | None = None
     """One line: why it failed."""
     created_at: datetime | None = None
@@ -60,15 +65,21 @@ class Job:
         """Whether the state is final."""
         return self.state in {"succeeded", "failed", "cancelled"}
 
+    @property
+    def version(self) -> int | None:
+        """The number of the version it registered."""
+        return self.result.get("version")
+
 
 @dataclass(frozen=True)
 class Event:
     """Something that happened in a job."""
 
-    id: int
+    number: int
+    """Its place in the job, from 1."""
     kind: str
-    """`state`, `train`, `checkpoint`, `evaluation`, `export`, `registered` or `promoted`."""
-    data: Mapping[str, Any]
+    """`train`, `checkpoint`, `evaluation` or `export`, among others."""
+    fields: Mapping[str, Any]
     """What belongs to it, `step`, `loss` or `metrics` for instance."""
     at: datetime | None = None
 
@@ -77,8 +88,9 @@ class Event:
 class LogLine:
     """One line that a job printed."""
 
-    id: int
-    text: str
+    number: int
+    """Its place in the job, from 1."""
+    line: str
     at: datetime | None = None
 
 

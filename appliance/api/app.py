@@ -1,0 +1,148 @@
+"""Builds the application of the gateway's HTTP port: predictions and control plane behind one dispatcher."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+import appliance
+import registry
+from appliance.api.access import token_check
+from appliance.api.errors import STATUS, Problem, problem_of
+from appliance.api.jobs import describe_validation, jobs_router
+from appliance.api.limits import BodyLimit
+from appliance.api.models import plain
+from appliance.api.operations import RegistryOperations
+from appliance.api.versions import versions_router
+from appliance.trainer.jobs import JobStore
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/api/v1"
+_CODES = {
+    400: "invalid_request",
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+}
+
+
+def build_app(
+    house: registry.Registry, jobs: JobStore, *, jobs_root: Path, token: str, predictions: ASGIApp
+) -> ASGIApp:
+    """Return the application of one gateway.
+
+    Args:
+        house: the registry.
+        jobs: the queue.
+        jobs_root: where the folders of jobs are.
+        token: the bearer token of the control plane; empty: none.
+        predictions: answers every path that is not of the control plane; checks tokens itself.
+    """
+    return Dispatcher(BodyLimit(control_plane(house, jobs, jobs_root, token)), predictions)
+
+
+class Dispatcher:
+    """Sends a request to the control plane or to predictions by its path.
+
+    Predictions are the hot path: they pass neither FastAPI's routing nor its middleware.
+    """
+
+    def __init__(self, control: ASGIApp, predictions: ASGIApp) -> None:
+        """Take both applications; lifespan messages go to `control`."""
+        self._control, self._predictions = control, predictions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "http" and not scope["path"].startswith("/api/"):
+            await self._predictions(scope, receive, send)
+        else:
+            await self._control(scope, receive, send)
+
+
+def control_plane(house: registry.Registry, jobs: JobStore, jobs_root: Path, token: str) -> FastAPI:
+    """Return the control plane alone."""
+    app = FastAPI(
+        title="Estimator Appliance",
+        version=appliance.__version__,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.include_router(_health_router(jobs), prefix=PREFIX)
+    guarded = [Depends(token_check(token))]
+    app.include_router(jobs_router(jobs, jobs_root), prefix=PREFIX, dependencies=guarded)
+    app.include_router(versions_router(RegistryOperations(house)), prefix=PREFIX, dependencies=guarded)
+    app.include_router(_serving_router(house), prefix=PREFIX, dependencies=guarded)
+    for kind in STATUS:
+        app.add_exception_handler(kind, _on_known)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_unknown)
+    return app
+
+
+def _health_router(jobs: JobStore) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/health")
+    def health() -> Any:
+        """Say that the gateway reaches the database, and how many workers live. Asks for no token."""
+        return {"status": "ok", "workers": len(jobs.workers())}
+
+    return router
+
+
+def _serving_router(house: registry.Registry) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/serving")
+    def serving() -> Any:
+        """Return what is wanted of serving, and the newest word of each gateway."""
+        reports = [
+            {**vars(report), "states": {model: vars(state) for model, state in report.states.items()}}
+            for report in house.serving_reports()
+        ]
+        targets = [vars(target) for target in house.serving_targets()]
+        return plain({"revision": house.revision(), "targets": targets, "reports": reports})
+
+    return router
+
+
+def _answer(problem: Problem, headers: Any = None) -> JSONResponse:
+    return JSONResponse(problem.to_json(), problem.status, headers=headers)
+
+
+async def _on_known(request: Request, error: Exception) -> JSONResponse:
+    problem = problem_of(error)
+    if problem.status >= 500:
+        log.error("request_failed", extra={"path": request.url.path, "code": problem.code}, exc_info=error)
+    return _answer(problem)
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    message = error.detail
+    if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
+        message = (
+            f"There is no {request.method} {request.url.path}; {PREFIX}/openapi.json lists what there is."
+        )
+    code = _CODES.get(error.status_code, "invalid_request")
+    return _answer(Problem(error.status_code, code, message), error.headers)
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    return _answer(Problem(422, "invalid_request", "Cannot take the request: " + describe_validation(error)))
+
+
+async def _on_unknown(request: Request, error: Exception) -> JSONResponse:
+    # Starlette raises the error again after this answer, so the server's log has the traceback.
+    return _answer(Problem(500, "internal", "The server failed; its log says more. The request was fine."))

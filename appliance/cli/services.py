@@ -1,0 +1,103 @@
+"""`appliance gateway` and `appliance trainer`: the two processes of the appliance."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from appliance.cli.failures import CANNOT_START, Failure
+
+if TYPE_CHECKING:
+    from appliance.settings import Settings
+
+
+@click.command()
+@click.option("--ready-file", type=click.Path(path_type=Path), hidden=True, help="Written once it listens.")
+def gateway(ready_file: Path | None) -> None:
+    """Serve predictions and the control plane.
+
+    REST on APPLIANCE_REST_PORT (8501), gRPC on APPLIANCE_GRPC_PORT (8500).
+    """
+    settings = read_settings()
+    log_to_stderr()
+    with start_errors():
+        from appliance.api.server import serve
+
+        serve(settings, ready_file)
+
+
+@click.command()
+def trainer() -> None:
+    """Run training jobs, one after the other."""
+    settings = read_settings()
+    log_to_stderr()
+    with start_errors():
+        from appliance.startup import check_folders
+        from appliance.trainer import service
+
+        check_folders(settings)
+        service.main(settings)
+
+
+def read_settings(**given: Any) -> Settings:
+    """Return the settings of the environment; what is given goes before."""
+    from pydantic import ValidationError
+
+    from appliance.settings import Settings
+
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise Failure(_told(error), CANNOT_START) from error
+
+
+def _told(error: Any) -> str:
+    """Return what is wrong with the settings, in one line."""
+    parts = []
+    for entry in error.errors():
+        name = "".join(f"APPLIANCE_{part}".upper() for part in entry["loc"][:1])
+        text = entry["msg"].removeprefix("Value error, ")
+        parts.append(f"{name}: {text} (given {entry['input']!r})" if name else text)
+    return "; ".join(parts)
+
+
+@contextmanager
+def start_errors() -> Iterator[None]:
+    """Tell errors of starting in one line, with the exit code that says another try would not help."""
+    import registry.errors
+
+    from appliance.startup import StartError
+
+    try:
+        yield
+    except (StartError, registry.errors.DatabaseError, registry.errors.InvalidInput) as error:
+        raise Failure(str(error), CANNOT_START) from error
+
+
+def log_to_stderr() -> None:
+    """Write the house's log to standard error, a line an event: time, level, event, fields."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(FieldsFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+
+
+class FieldsFormatter(logging.Formatter):
+    """Formats a record as `time level event key=value ...`."""
+
+    _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+
+    def __init__(self) -> None:
+        """Take the layout of the fixed part."""
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name logging calls
+        """Return the line without a traceback."""
+        fields = " ".join(f"{key}={value}" for key, value in vars(record).items() if key not in self._KNOWN)
+        return " ".join(filter(None, (super().formatMessage(record), fields)))
