@@ -17,7 +17,8 @@ def token_check(token: str) -> Callable[[Request], None]:
     def check(request: Request) -> None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if not token or (
-            scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+            scheme.lower() == "bearer"
+            and hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
         ):
             return
         problem = "The token is wrong" if given else "A token is needed"
@@ -33,5 +34,7 @@ def token_check(token: str) -> Callable[[Request], None]:
 
 def actor_of(request: Request) -> str:
     """Return who acts, as the caller says it: everyone who holds the one token is trusted alike."""
-    given = request.headers.get("appliance-actor", "").strip()[:MAX_ACTOR_CHARACTERS]
+    # Starlette reads header values as Latin-1; the client sends UTF-8.
+    sent = request.headers.get("appliance-actor", "").encode("latin-1").decode("utf-8", "replace")
+    given = sent.strip()[:MAX_ACTOR_CHARACTERS]
     return given or f"somebody at {request.client.host if request.client else 'unknown'}"

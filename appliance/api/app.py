@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import appliance
-import registry
 from appliance.api.access import token_check
 from appliance.api.errors import STATUS, Problem, problem_of
 from appliance.api.jobs import describe_validation, jobs_router
@@ -36,18 +35,18 @@ _CODES = {
 
 
 def build_app(
-    house: registry.Registry, jobs: JobStore, *, jobs_root: Path, token: str, predictions: ASGIApp
+    operations: RegistryOperations, jobs: JobStore, *, jobs_root: Path, token: str, predictions: ASGIApp
 ) -> ASGIApp:
     """Return the application of one gateway.
 
     Args:
-        house: the registry.
+        operations: on the registry.
         jobs: the queue.
         jobs_root: where the folders of jobs are.
         token: the bearer token of the control plane; empty: none.
         predictions: answers every path that is not of the control plane; checks tokens itself.
     """
-    return Dispatcher(BodyLimit(control_plane(house, jobs, jobs_root, token)), predictions)
+    return Dispatcher(BodyLimit(control_plane(operations, jobs, jobs_root, token)), predictions)
 
 
 class Dispatcher:
@@ -68,7 +67,7 @@ class Dispatcher:
             await self._control(scope, receive, send)
 
 
-def control_plane(house: registry.Registry, jobs: JobStore, jobs_root: Path, token: str) -> FastAPI:
+def control_plane(operations: RegistryOperations, jobs: JobStore, jobs_root: Path, token: str) -> FastAPI:
     """Return the control plane alone."""
     app = FastAPI(
         title="Estimator Appliance",
@@ -80,8 +79,8 @@ def control_plane(house: registry.Registry, jobs: JobStore, jobs_root: Path, tok
     app.include_router(_health_router(jobs), prefix=PREFIX)
     guarded = [Depends(token_check(token))]
     app.include_router(jobs_router(jobs, jobs_root), prefix=PREFIX, dependencies=guarded)
-    app.include_router(versions_router(RegistryOperations(house)), prefix=PREFIX, dependencies=guarded)
-    app.include_router(_serving_router(house), prefix=PREFIX, dependencies=guarded)
+    app.include_router(versions_router(operations), prefix=PREFIX, dependencies=guarded)
+    app.include_router(_serving_router(operations), prefix=PREFIX, dependencies=guarded)
     for kind in STATUS:
         app.add_exception_handler(kind, _on_known)
     app.add_exception_handler(HTTPException, _on_http)
@@ -101,8 +100,9 @@ def _health_router(jobs: JobStore) -> APIRouter:
     return router
 
 
-def _serving_router(house: registry.Registry) -> APIRouter:
+def _serving_router(operations: RegistryOperations) -> APIRouter:
     router = APIRouter()
+    house = operations.house
 
     @router.get("/serving")
     def serving() -> Any:

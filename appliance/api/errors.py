@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import registry.errors
-
 from appliance import bundle
 from appliance.trainer import errors as trainer_errors
 
@@ -27,7 +26,7 @@ class LoadFailed(Exception):
 
 
 # Of an error's classes the nearest one in the table decides.
-STATUS: dict[type[BaseException], int] = {
+STATUS: dict[type[Exception], int] = {
     registry.errors.InvalidInput: 400,
     registry.errors.InvalidRule: 422,
     registry.errors.NotFound: 404,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import registry
@@ -14,9 +15,14 @@ Json = dict[str, Any]
 class RegistryOperations:
     """The operations on one registry. All raise the registry's errors."""
 
-    def __init__(self, house: registry.Registry) -> None:
-        """Take the registry."""
-        self._house = house
+    def __init__(self, house: registry.Registry, on_move: Callable[[], None] = lambda: None) -> None:
+        """Take the registry; `on_move` is called when a label has moved, so that nobody waits for a poll."""
+        self._house, self._on_move = house, on_move
+
+    @property
+    def house(self) -> registry.Registry:
+        """The registry."""
+        return self._house
 
     def models(self) -> list[Json]:
         """Return all models with their labels."""
@@ -97,6 +103,7 @@ class RegistryOperations:
         self._house.delete_version(model, version, actor)
 
     def _followed(self, move: registry.Promotion, wait_seconds: float) -> Json:
+        self._on_move()
         serving = wait_until_served(self._house, move, wait_seconds) if wait_seconds else None
         return promotion_json(move, serving)
 

@@ -89,7 +89,7 @@ def open_registry() -> Iterator[registry.Registry]:
     """Give the registry of the settings; its errors become the client's."""
     import registry
     from appliance.api.errors import LoadFailed, problem_of
-    from appliance.cli.services import read_settings
+    from appliance.cli.start import read_settings
     from appliance.client.errors import error_for
 
     settings = read_settings()

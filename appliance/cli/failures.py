@@ -26,7 +26,8 @@ class Failure(click.ClickException):
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         """Take the reason and the exit code."""
         super().__init__(message)
-        self.exit_code = exit_code
+        # click's own advice is to set it like this, though it declares it for the class.
+        self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the one line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -63,8 +64,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], nothing: 
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
-    # Into a pipe or a file a row stays one line.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _FULL_WIDTH).print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    # Into a pipe or a file a row stays one line, without the padding of its last column.
+    console = Console(file=io.StringIO(), width=_FULL_WIDTH)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def print_record(record: Mapping[str, Any]) -> None:

@@ -48,8 +48,11 @@ def list_versions(model: str | None, url: str | None, as_json: bool) -> None:
             if as_json:
                 print_json(models)
             else:
-                rows = [(entry.name, entry.labels, entry.created_at, entry.description) for entry in models]
-                print_table(["model", "labels", "created", "description"], rows, "There are no models.")
+                print_table(
+                    ["model", "labels", "created", "description"],
+                    [(entry.name, entry.labels, entry.created_at, entry.description) for entry in models],
+                    "There are no models.",
+                )
             return
         versions = access.versions(model)
         labels = access.labels(model)

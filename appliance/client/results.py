@@ -66,6 +66,11 @@ class Job:
         return self.state in {"succeeded", "failed", "cancelled"}
 
     @property
+    def step(self) -> int | None:
+        """The last training step known."""
+        return self.result.get("step", self.progress.get("train", {}).get("step"))
+
+    @property
     def version(self) -> int | None:
         """The number of the version it registered."""
         return self.result.get("version")

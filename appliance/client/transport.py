@@ -6,6 +6,7 @@ import getpass
 import ipaddress
 import json
 import socket
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -42,6 +43,7 @@ class Transport:
         self.url = url.rstrip("/")
         self._token, self._timeout_seconds, self._actor = token, timeout_seconds, actor
         self._client: httpx.Client | None = None
+        self._opening = threading.Lock()
 
     def get(self, path: str, *, timeout_seconds: float | None = None, **query: Any) -> Any:
         """Return the JSON at `path`; queries that are None are left out."""
@@ -91,17 +93,20 @@ class Transport:
         raise error_for(answer.status_code, *_reason_of(answer))
 
     def _connection(self) -> httpx.Client:
-        if self._client is None:
-            import httpx
+        with self._opening:
+            if self._client is None:
+                self._client = self._open()
+            return self._client
 
-            headers = {"Appliance-Actor": self._actor}
-            if self._token:
-                headers["Authorization"] = f"Bearer {self._token}"
-            # A proxy of the environment can never reach this machine's own loopback.
-            self._client = httpx.Client(
-                headers=headers, trust_env=not _is_loopback(urlsplit(self.url).hostname or "")
-            )
-        return self._client
+    def _open(self) -> httpx.Client:
+        import httpx
+
+        # Header values are bytes: names and tokens need not be ASCII.
+        headers = {b"Appliance-Actor": self._actor.encode()}
+        if self._token:
+            headers[b"Authorization"] = b"Bearer " + self._token.encode()
+        # A proxy of the environment can never reach this machine's own loopback.
+        return httpx.Client(headers=headers, trust_env=not _is_loopback(urlsplit(self.url).hostname or ""))
 
 
 def _body_of(answer: httpx.Response) -> Any:

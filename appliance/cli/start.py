@@ -1,47 +1,16 @@
-"""`appliance gateway` and `appliance trainer`: the two processes of the appliance."""
+"""What starting a process of the appliance takes: settings, one-line errors, a log."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from appliance.cli.failures import CANNOT_START, Failure
 
 if TYPE_CHECKING:
     from appliance.settings import Settings
-
-
-@click.command()
-@click.option("--ready-file", type=click.Path(path_type=Path), hidden=True, help="Written once it listens.")
-def gateway(ready_file: Path | None) -> None:
-    """Serve predictions and the control plane.
-
-    REST on APPLIANCE_REST_PORT (8501), gRPC on APPLIANCE_GRPC_PORT (8500).
-    """
-    settings = read_settings()
-    log_to_stderr()
-    with start_errors():
-        from appliance.api.server import serve
-
-        serve(settings, ready_file)
-
-
-@click.command()
-def trainer() -> None:
-    """Run training jobs, one after the other."""
-    settings = read_settings()
-    log_to_stderr()
-    with start_errors():
-        from appliance.startup import check_folders
-        from appliance.trainer import service
-
-        check_folders(settings)
-        service.main(settings)
 
 
 def read_settings(**given: Any) -> Settings:
@@ -70,7 +39,6 @@ def _told(error: Any) -> str:
 def start_errors() -> Iterator[None]:
     """Tell errors of starting in one line, with the exit code that says another try would not help."""
     import registry.errors
-
     from appliance.startup import StartError
 
     try:
