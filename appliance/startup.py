@@ -58,6 +58,18 @@ def check_ports(settings: Settings) -> None:
     bind(settings.host, settings.grpc_port, "APPLIANCE_GRPC_PORT").close()
 
 
+def check_database(settings: Settings) -> None:
+    """See that the database can be used, making or bringing up to date the registry's tables.
+
+    Raises:
+        registry.errors.DatabaseError: it cannot.
+        registry.errors.InvalidInput: its URL, or the artifact root, cannot be read.
+    """
+    import registry
+
+    registry.Registry(settings.database_url, settings.artifact_root).close()
+
+
 @contextmanager
 def only_one(home: Path) -> Iterator[None]:
     """Hold the lock of the folder `home`, which a second appliance on it finds taken."""

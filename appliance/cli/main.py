@@ -11,6 +11,9 @@ from appliance import __version__
 from appliance.cli.failures import one_line_errors
 
 COMMANDS = {
+    "up": "appliance.cli.up:up",
+    "gateway": "appliance.cli.services:gateway",
+    "trainer": "appliance.cli.services:trainer",
     "train": "appliance.cli.train:train",
     "jobs": "appliance.cli.jobs:jobs",
     "registry": "appliance.cli.registry:registry",

@@ -1,0 +1,97 @@
+"""The gateway's process: control plane and predictions on the HTTP port, gRPC beside it, one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+import registry
+from appliance.api.app import build_app
+from appliance.api.listening import Server, describe_places
+from appliance.api.operations import RegistryOperations
+from appliance.settings import Settings
+from appliance.startup import StartError, bind
+from appliance.trainer.jobs import JobStore
+from serving.gateway import EmbeddedRuntime, Gateway, PortUnavailable, SidecarRuntime
+
+GRACE_SECONDS = 10
+"""How long requests in flight may take to end when the process is to stop."""
+
+
+def serve(settings: Settings, ready_file: Path | None = None) -> None:
+    """Run the gateway until SIGINT or SIGTERM.
+
+    Args:
+        settings: of the process.
+        ready_file: where to write, as JSON, the ports and addresses once the process listens.
+
+    Raises:
+        StartError: a port is taken.
+        registry.errors.DatabaseError: the database cannot be used.
+    """
+    http = bind(settings.host, settings.rest_port, "APPLIANCE_REST_PORT")
+    with http, registry.Registry(settings.database_url, settings.artifact_root) as house:
+        jobs = JobStore(settings.database_url)
+        try:
+            uvicorn_loop()(_serve(settings, house, jobs, http, ready_file))
+        finally:
+            jobs.close()
+
+
+def uvicorn_loop() -> Callable[..., None]:
+    """Return what runs a coroutine: uvloop's event loop where it is installed."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.run
+    return uvloop.run
+
+
+def make_runtime(settings: Settings) -> EmbeddedRuntime | SidecarRuntime:
+    """Return what runs the models, as the settings say."""
+    if settings.runtime == "sidecar":
+        return SidecarRuntime(
+            settings.sidecar_grpc,
+            settings.sidecar_rest,
+            artifact_root=settings.artifact_root,
+            model_root=settings.sidecar_model_root,
+        )
+    from serving.manager import ModelManager
+
+    # Somebody waits for a promotion: a version that will not load has to be told within seconds, not minutes.
+    return EmbeddedRuntime(ModelManager(max_load_retries=1, load_retry_seconds=1.0))
+
+
+async def _serve(
+    settings: Settings, house: registry.Registry, jobs: JobStore, http: socket.socket, ready_file: Path | None
+) -> None:
+    gateway = Gateway(
+        house,
+        make_runtime(settings),
+        token=settings.token,
+        poll_wait_seconds=settings.poll_wait_seconds,
+    )
+    await gateway.start()
+    try:
+        try:
+            grpc_port = await gateway.serve_grpc(settings.host, settings.grpc_port)
+        except PortUnavailable as error:
+            raise StartError(str(error)) from error
+        app = build_app(
+            RegistryOperations(house, on_move=gateway.wake),
+            jobs,
+            jobs_root=settings.jobs_root,
+            token=settings.token,
+            predictions=gateway.asgi,
+        )
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS, lifespan="off"
+        )
+        places = describe_places(settings.host, http.getsockname()[1], grpc_port)
+        await Server(config, places, ready_file).serve(sockets=[http])
+    finally:
+        await gateway.stop()
