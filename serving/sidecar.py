@@ -39,9 +39,11 @@ CHANNEL_OPTIONS = (
 )
 """No limit of our own on messages; a sidecar that comes back is noticed within a second."""
 STATUS_TIMEOUT_SECONDS = 5.0
-RELOAD_TIMEOUT_SECONDS = 60.0
+RELOAD_TIMEOUT_SECONDS = 30.0
 RESEND_SECONDS = (0.2, 5.0)
 """The first and the longest pause before a configuration is sent again."""
+BLOCKED_SECONDS = 300.0
+"""The pause after a call that ran into its deadline, unless the configuration changes."""
 
 
 class SidecarRuntime:
@@ -90,6 +92,7 @@ class SidecarRuntime:
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.NOT_FOUND:
                 return {}
+            self._send_at = 0.0  # who comes back may have forgotten everything
             raise self._unavailable(error) from error
         return {
             status.version: self._stale.judge(model, status.version, _version_state(status))
@@ -143,6 +146,11 @@ class SidecarRuntime:
         if "did not become available" in (error.details() or ""):
             # Of a new model. The configuration counts all the same; GetModelStatus says which failed and why.
             self._accepted = self._sent
+            return
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            # TensorFlow Serving has taken it, and one of its threads waits for a new model, the lock held: as
+            # long as the model loads, or for ever if it has no such path. Another call would hold another.
+            self._accepted, self._send_at = self._sent, time.monotonic() + BLOCKED_SECONDS
             return
         self._accepted = None
         if error.code() == grpc.StatusCode.UNAVAILABLE:

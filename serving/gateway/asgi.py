@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from serving.errors import Code, ServingError
@@ -15,11 +15,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def send_error(send: Send, error: ServingError) -> None:
+    """Answer with the error's own status."""
+    challenge = [(b"www-authenticate", b"Bearer")] if error.code is Code.UNAUTHENTICATED else []
+    await send_text(send, error.http_status, str(error), challenge)
+
+
+async def send_text(send: Send, status: int, error: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
     """Answer with TensorFlow Serving's error body."""
-    headers = [(b"content-type", b"application/json")]
-    if error.code is Code.UNAUTHENTICATED:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send_answer(send, error.http_status, headers, json.dumps({"error": str(error)}).encode())
+    headers = [(b"content-type", b"application/json"), *headers]
+    await send_answer(send, status, headers, json.dumps({"error": error}).encode())
 
 
 async def send_answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -88,7 +88,8 @@ class GRPCServer:
             await self._health.set(name, status)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take no more requests, and give those in flight `grace_seconds` to end."""
+        """Tell health checks, take no more requests, and give those in flight `grace_seconds` to end."""
+        await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_seconds)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from urllib.parse import quote, unquote
 
 from serving.errors import InvalidInput, MalformedRequest, ServingError
-from serving.gateway.asgi import Receive, Scope, Send, send_answer, send_error
+from serving.gateway.asgi import Receive, Scope, Send, send_answer, send_error, send_text
 from serving.gateway.http_pool import Headers, HTTPPool, Response, UpstreamUnavailable
 from serving.gateway.in_flight import InFlight
 from serving.gateway.sidecar_errors import SidecarLost, SidecarTooSlow, SidecarUnreachable, is_lost
+from serving.model_server.rest import MAX_BODY_BYTES
 from serving.routing import Routes
 
 _PREDICTION = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(\w+)", re.IGNORECASE)
@@ -61,17 +63,24 @@ class RESTForwarder:
         if scope["type"] != "http":
             raise RuntimeError(f"Cannot serve ASGI's {scope['type']!r} here. Mount the app for HTTP only.")
         body = await _body(receive)
+        if body is None:
+            text = f"The request body is larger than {MAX_BODY_BYTES} bytes, the most this gateway takes."
+            await send_text(send, 413, text)
+            return
+        if scope["method"] == "OPTIONS":
+            await send_answer(send, 200 if _has_web_origin(scope["headers"]) else 400, [], b"")
+            return
         try:
-            target, model, version = self._resolve(scope["method"], _path_of(scope))
-            with self._in_flight.request(model, version):
+            target, version = self._resolve(scope["method"], _path_of(scope))
+            with self._in_flight.request(*version) if version else nullcontext():
                 response = await self._exchange(scope, target, body)
         except ServingError as error:
             await send_error(send, error)
             return
         await send_answer(send, response.status, _kept(response.headers), response.body)
 
-    def _resolve(self, method: str, path: str) -> tuple[str, str, int]:
-        """Return the path to forward to, the model, and its version (0: the status of all versions).
+    def _resolve(self, method: str, path: str) -> tuple[str, tuple[str, int] | None]:
+        """Return the path to forward to, and the model and version it uses; None for a question of status.
 
         Raises:
             ServingError: no such path, model, version or label.
@@ -83,7 +92,7 @@ class RESTForwarder:
             suffix = "/metadata" if found[4] else ""
             if not suffix and not found[3]:
                 routes.check_model(unquote(found[1]))
-                return path, unquote(found[1]), 0
+                return path, None
         elif method == "GET" and path.rstrip("/").lower() == "/v1/models":
             raise InvalidInput("Missing model name in request.")
         else:
@@ -92,7 +101,7 @@ class RESTForwarder:
         version = routes.resolve(
             model, int(found[2]) if found[2] else None, unquote(found[3]) if found[3] else None
         )
-        return f"/v1/models/{found[1]}/versions/{version}{suffix}", model, version
+        return f"/v1/models/{found[1]}/versions/{version}{suffix}", (model, version)
 
     async def _exchange(self, scope: Scope, target: str, body: bytes) -> Response:
         try:
@@ -121,12 +130,20 @@ def _kept(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [header for header in headers if header[0] not in _NOT_FORWARDED]
 
 
-async def _body(receive: Receive) -> bytes:
+def _has_web_origin(headers: Headers) -> bool:
+    """What TensorFlow Serving asks of a preflight request."""
+    return any(name == b"origin" and value.startswith((b"http://", b"https://")) for name, value in headers)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the whole body, or None if it is too large."""
     message = await receive()
-    if not message.get("more_body"):
-        return message.get("body", b"")
-    parts = [message.get("body", b"")]
+    parts: list[bytes] = [message.get("body", b"")]
+    size = len(parts[0])
     while message.get("more_body"):
         message = await receive()
         parts.append(message.get("body", b""))
-    return b"".join(parts)
+        size += len(parts[-1])
+        if size > MAX_BODY_BYTES:
+            return None
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import http.client
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +122,24 @@ def test_rest_errors_say_what_there_is(census, method, path, status, text):
     assert found == status
     assert set(answer) == {"error"}
     assert re.search(text, answer["error"]), answer["error"]
+
+
+def test_rest_preflights_are_answered_by_their_origin(census):
+    for origin, status in (({"Origin": "https://example.org"}, 200), ({}, 400)):
+        connection = http.client.HTTPConnection("127.0.0.1", census.rest_port, timeout=DEADLINE_SECONDS)
+        connection.request("OPTIONS", "/v1/models/census:predict", headers=origin)
+        assert connection.getresponse().status == status
+        connection.close()
+
+
+def test_rest_takes_gzip_and_chunks(census):
+    body = gzip.compress(json.dumps({"instances": [0.0, 0.0]}).encode())
+    connection = http.client.HTTPConnection("127.0.0.1", census.rest_port, timeout=DEADLINE_SECONDS)
+    chunks = iter([body[:10], body[10:]])
+    headers = {"Content-Encoding": "gzip", "Transfer-Encoding": "chunked"}
+    connection.request("POST", "/v1/models/census:predict", chunks, headers, encode_chunked=True)
+    assert json.loads(connection.getresponse().read()) == {"predictions": [2.0, 2.0]}
+    connection.close()
 
 
 def test_a_model_without_a_production_label_says_so(house):
