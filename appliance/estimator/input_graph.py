@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from appliance.estimator.arguments import call_with_known
+from appliance.estimator.columnar import columnar
 
 _HOST_FED_BYTES = 1 << 16
 """Larger constants stay on the host. Tables have dozens of columns, so this is well below a megabyte."""
@@ -50,7 +51,7 @@ def build_inputs(input_fn: Callable[..., Any], optional: Mapping[str, Any]) -> I
         if not isinstance(result, tf.data.Dataset):
             features, labels = split(result)
             return Inputs(features, labels, None, not _reads_data(graph, (features, labels)), arrays)
-        iterator = tf.compat.v1.data.make_initializable_iterator(_prefetched(result))
+        iterator = tf.compat.v1.data.make_initializable_iterator(_prefetched(columnar(result)))
         features, labels = split(iterator.get_next())
         return Inputs(features, labels, iterator.initializer, endless=False, arrays=arrays)
 
@@ -73,7 +74,7 @@ def split(result: Any) -> tuple[Any, Any]:
 
 def _prefetched(dataset: Any) -> Any:
     """Return a Dataset that makes the next batches while the model works on this one."""
-    if type(dataset).__name__.lstrip("_").startswith("Prefetch"):
+    if tf.data.experimental.to_variant(dataset).op.type == "PrefetchDataset":
         return dataset
     return dataset.prefetch(2)
 
