@@ -11,7 +11,11 @@ from appliance.client.errors import InvalidRequest
 from appliance.client.results import Event
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
+
+LEADING_METRICS = ("auc", "accuracy", "rmse", "average_loss", "loss")
+"""The metrics that a bar shows, the first two of these that there are."""
 
 Display = Callable[[Event], None]
 
@@ -22,7 +26,7 @@ def progress_display(title: str, show: str = "auto") -> Iterator[Display]:
     if show == "auto":
         show = "bar" if sys.stdout.isatty() else "lines"
     if show == "bar":
-        with _progress() as progress:
+        with make_progress() as progress:
             yield BarDisplay(progress, title)
     elif show == "lines":
         yield _print_line
@@ -52,6 +56,14 @@ def metrics_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
+def leading(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the few metrics that say most, for where there is little room."""
+    names = [name for name in LEADING_METRICS if name in metrics] or [
+        n for n in metrics if n != "global_step"
+    ]
+    return {name: metrics[name] for name in names[:2]}
+
+
 def number_text(value: Any) -> str:
     """Return a number with five significant digits, anything else as it is."""
     return f"{value:.5g}" if isinstance(value, float) else str(value)
@@ -61,16 +73,17 @@ def _print_line(event: Event) -> None:
     print(line_of(event), flush=True)
 
 
-def _progress() -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def make_progress(console: Console | None = None) -> Progress:
+    """Return the progress display, on standard output unless `console` says otherwise."""
+    from rich.progress import BarColumn, Progress, TextColumn
 
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         TextColumn("{task.completed:,.0f}/{task.fields[goal]}"),
         TextColumn("{task.fields[training]}"),
-        TimeRemainingColumn(),
         TextColumn("[green]{task.fields[evaluation]}"),
+        console=console,
     )
 
 
@@ -88,9 +101,9 @@ class BarDisplay:
         if event.kind == "train":
             self._show_step(data)
         elif event.kind == "evaluation":
-            metrics = metrics_text(data.get("metrics", {}))
+            metrics = metrics_text(leading(data.get("metrics", {})))
             self._progress.update(self._bar, evaluation=f"at {data.get('step')}: {metrics}")
-        elif event.kind != "checkpoint":
+        if event.kind not in ("train", "checkpoint"):
             self._progress.console.print(line_of(event), highlight=False, markup=False)
 
     def _show_step(self, data: Mapping[str, Any]) -> None:

@@ -1,0 +1,100 @@
+"""The supervisor: programs are restarted after growing pauses, and nothing of them is left in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from appliance.supervisor import CannotStart, Program, Supervisor, pause_before_restart
+from tests.end_to_end.processes import is_alive, wait_until
+
+
+def program(folder: Path, name: str, code: str) -> Program:
+    return Program(name, [sys.executable, "-c", code], folder / f"{name}.log")
+
+
+def pids(file: Path) -> list[int]:
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert [pause_before_restart(failures) for failures in (1, 2, 3, 7, 70)] == [0.5, 1.0, 2.0, 30.0, 30.0]
+
+
+def test_dead_program_is_started_again(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    code = f"import os; open({str(started)!r}, 'a').write(f'{{os.getpid()}}\\n'); raise SystemExit(1)"
+    supervisor = Supervisor([program(tmp_path, "gateway", code)])
+    supervisor.start()
+    try:
+
+        def twice() -> bool:
+            supervisor.tend()
+            return len(set(pids(started))) == 2
+
+        wait_until(twice, "the program is started a second time")
+    finally:
+        supervisor.stop()
+
+
+def test_program_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
+    """Its last line is the reason; the log of earlier runs is not."""
+    (tmp_path / "gateway.log").write_text("error: something long ago\n")
+    code = "import sys; print('starting'); print('error: port 1 is taken', file=sys.stderr); sys.exit(8)"
+    supervisor = Supervisor([program(tmp_path, "gateway", code)])
+    supervisor.start()
+    try:
+        with pytest.raises(CannotStart) as failed:
+            wait_until(lambda: supervisor.tend() is not None, "the program has ended")
+    finally:
+        supervisor.stop()
+    assert str(failed.value) == "port 1 is taken"
+    assert (failed.value.program, failed.value.exit_code) == ("gateway", 8)
+
+
+def test_program_that_ended_without_a_word_is_named() -> None:
+    assert str(CannotStart("trainer", 8, "")) == "The trainer ended with exit code 8 and said nothing."
+
+
+def test_stop_kills_what_does_not_listen_and_what_it_left_behind(tmp_path: Path) -> None:
+    """A program that ignores SIGTERM is killed after its grace, with the children of its group."""
+    started = tmp_path / "started"
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n{{child.pid}}\\n')\n"
+        "time.sleep(600)\n"
+    )
+    supervisor = Supervisor([program(tmp_path, "trainer", code)], grace_seconds=0.2)
+    supervisor.start()
+    wait_until(lambda: len(pids(started)) == 2, "the program has started its child")
+    family = [psutil.Process(pid) for pid in pids(started)]
+    supervisor.stop()
+    wait_until(lambda: not any(is_alive(process) for process in family), "both are gone")
+
+
+def test_programs_end_with_their_supervisor_even_when_it_is_killed(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    child = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from appliance.supervisor import Program, Supervisor\n"
+        f"command = [sys.executable, '-c', {child!r}]\n"
+        f"Supervisor([Program('gateway', command, Path({str(tmp_path / 'log')!r}))]).start()\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        try:
+            wait_until(lambda: bool(pids(started)), "the program runs")
+            process = psutil.Process(pids(started)[0])
+        finally:
+            os.kill(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(process), "the program has ended")
