@@ -45,8 +45,10 @@ def run(settings: Settings, tell: Callable[[str], None]) -> None:
         logs = settings.home / "logs"
         check_folder(logs, "APPLIANCE_HOME")
         gateway, trainer = programs(settings, logs, ready_file)
-        supervisor = Supervisor([gateway, trainer])
+        # A job that is to stop gets its own grace; the worker then still has to end.
+        supervisor = Supervisor([gateway, trainer], grace_seconds=settings.stop_grace_seconds + 15)
         try:
+            tell(f"Starting; logs are in {logs}.")
             supervisor.start()
             if healthy := wait_until_healthy(supervisor, ready_file, stop):
                 # Free ports that were found stay the same when the gateway has to be started again.
@@ -54,7 +56,7 @@ def run(settings: Settings, tell: Callable[[str], None]) -> None:
                     "APPLIANCE_REST_PORT": str(healthy["rest_port"]),
                     "APPLIANCE_GRPC_PORT": str(healthy["grpc_port"]),
                 }
-                for line in where(settings, healthy, logs):
+                for line in where(settings, healthy):
                     tell(line)
             while not stop.wait(TICK_SECONDS):
                 supervisor.tend()
@@ -112,14 +114,13 @@ def is_healthy(url: str) -> bool:
         return False
 
 
-def where(settings: Settings, ready: Mapping[str, int | str], logs: Path) -> list[str]:
+def where(settings: Settings, ready: Mapping[str, int | str]) -> list[str]:
     """Return the lines that tell a person where everything is."""
     return [
         f"The appliance is up at {ready['url']}.",
         f"  predictions  {ready['url']}/v1/models/...   gRPC {ready['grpc']}",
         f"  control      {ready['url']}/api/v1   (client and command: APPLIANCE_URL={ready['url']})",
         f"  home         {settings.home}",
-        f"  logs         {logs}",
         "Stop it with Ctrl-C.",
     ]
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import appliance
-from appliance.api.access import token_check
+from appliance.api.access import access_check
 from appliance.api.errors import STATUS, Problem, problem_of
 from appliance.api.jobs import describe_validation, jobs_router
 from appliance.api.limits import BodyLimit
@@ -28,6 +28,7 @@ PREFIX = "/api/v1"
 _CODES = {
     400: "invalid_request",
     401: "unauthorized",
+    403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
     413: "too_large",
@@ -77,7 +78,7 @@ def control_plane(operations: RegistryOperations, jobs: JobStore, jobs_root: Pat
         redoc_url=None,
     )
     app.include_router(_health_router(jobs), prefix=PREFIX)
-    guarded = [Depends(token_check(token))]
+    guarded = [Depends(access_check(token))]
     app.include_router(jobs_router(jobs, jobs_root), prefix=PREFIX, dependencies=guarded)
     app.include_router(versions_router(operations), prefix=PREFIX, dependencies=guarded)
     app.include_router(_serving_router(operations), prefix=PREFIX, dependencies=guarded)

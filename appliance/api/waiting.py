@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import registry
 from appliance.api.errors import LoadFailed
 
-SILENT_AFTER = timedelta(seconds=15)
+SILENT_AFTER = timedelta(seconds=30)
 """A gateway that has reported nothing for so long is not waited for."""
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.1

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from appliance.cli.failures import JOB_FAILED, REFUSED, Failure
+from appliance.cli.failures import INTERRUPTED, JOB_FAILED, REFUSED, Failure
 from appliance.cli.output import json_option, print_json, print_record, print_table, url_option
 
 if TYPE_CHECKING:
-    from appliance.client import Job
+    from appliance.client import Client, Job
 
 
 @click.group()
@@ -88,7 +88,7 @@ def watch(job: str, url: str | None, as_json: bool) -> None:
     from appliance.client import Client
 
     with Client(url) as client:
-        end_with(client.watch(job, show="none" if as_json else "auto"), as_json)
+        watch_to_end(client, job, as_json)
 
 
 @jobs.command()
@@ -111,8 +111,17 @@ def report(job: Job, as_json: bool) -> None:
         print_record(vars(job))
 
 
-def end_with(job: Job, as_json: bool) -> None:
-    """Print how a job ended, and fail if it did not succeed."""
+def watch_to_end(client: Client, job: str, as_json: bool) -> None:
+    """Show the progress of a job, print how it ended, and fail if it did not succeed."""
+    try:
+        ended = client.watch(job, show="none" if as_json else "auto")
+    except KeyboardInterrupt as error:
+        hint = f"`appliance jobs watch {job}` shows it again, `appliance jobs cancel {job}` ends it"
+        raise Failure(f"interrupted; the job goes on ({hint})", INTERRUPTED) from error
+    _end_with(ended, as_json)
+
+
+def _end_with(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job)
     if job.state != "succeeded":

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from appliance.cli.jobs import end_with, report
+from appliance.cli.jobs import report, watch_to_end
 from appliance.cli.output import json_option, url_option
 
 
@@ -59,7 +59,7 @@ def train(
             return
         if not as_json:
             click.echo(f"submitted {job.id}")
-        end_with(client.watch(job, show="none" if as_json else "auto"), as_json)
+        watch_to_end(client, job.id, as_json)
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, Any]:

@@ -386,6 +386,20 @@ def test_token_is_asked_for_and_health_is_open(tmp_path: Path, experiment: Path)
             wrong.serving()
 
 
+def test_web_page_cannot_command_an_appliance_without_a_token(house: House) -> None:
+    """Neither by a form sent from another origin, nor under a name that is made to mean this machine."""
+    port = house.url.rpartition(":")[2]
+    url = f"{house.url}/api/v1/models"
+    foreign = httpx.get(url, headers={"Origin": "https://example.com"})
+    assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "forbidden")
+    assert "no requests from the web page of 'https://example.com'" in foreign.json()["error"]["message"]
+    rebound = httpx.get(url, headers={"Host": f"example.com:{port}"})
+    assert rebound.status_code == 403
+    assert f"not as 'example.com:{port}'" in rebound.json()["error"]["message"]
+    assert httpx.get(url, headers={"Origin": house.url}).status_code == 200
+    assert httpx.get(url, headers={"Host": f"localhost:{port}"}).status_code == 200
+
+
 def test_client_takes_address_and_token_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, house: House
 ) -> None:

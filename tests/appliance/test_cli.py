@@ -146,6 +146,20 @@ def test_promotion_refused_after_training_is_an_exit_code_of_its_own(
     assert watched.stderr == "error: not promoted to production: auc is 0.65, wanted at least 0.69\n"
 
 
+def test_interrupted_watch_says_that_the_job_goes_on(
+    run: Run, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("appliance.client.Client.watch", interrupt)
+    job = submit(run, experiment)
+    stopped = run("jobs", "watch", job, exits=130)
+    assert stopped.stderr.startswith("error: interrupted; the job goes on (")
+    assert f"`appliance jobs cancel {job}` ends it" in stopped.stderr
+    assert json.loads(run("jobs", "show", job, "--json").stdout)["state"] == "queued"
+
+
 def test_cancelled_job_is_shown(run: Run, experiment: Path) -> None:
     job = submit(run, experiment)
     assert json.loads(run("jobs", "cancel", job, "--json").stdout)["state"] == "cancelled"

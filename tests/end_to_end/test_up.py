@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from appliance.client import Client, ClientError, Job
+from registry import Registry
 from tests.end_to_end.main_job import EXPERIMENT, MODEL, MainJob
 from tests.end_to_end.processes import Process, is_alive, running, wait_until
 
@@ -91,6 +92,19 @@ def test_mistakes_are_told(up: Appliance) -> None:
         "JSON object: does not have named input: z. Inputs: x.\n"
     )
     assert shown.stdout == ""
+
+
+def test_version_that_will_not_load_is_put_back(up: Appliance, tmp_path: Path) -> None:
+    """The one that serves goes on serving; the person who promoted hears the loader's reason."""
+    (tmp_path / "saved_model.pb").write_bytes(b"no graph at all")
+    with Registry(f"sqlite:///{up.home / 'appliance.db'}", up.home / "models") as registry:
+        broken = registry.publish(MODEL, tmp_path).version
+    before = up.client.labels(MODEL), up.main_job.slope()
+    shown = up.run("registry", "promote", MODEL, str(broken), "--force", "--reason", "to see it fail")
+    assert shown.returncode == 4
+    assert shown.stderr.startswith(f"error: Version {broken} of model 'line' was promoted and put back: ")
+    assert (up.client.labels(MODEL), up.main_job.slope()) == before
+    assert [move.action for move in up.client.history(MODEL)[:2]] == ["undo", "promote"]
 
 
 def test_experiment_that_raises_fails_with_its_own_words(up: Appliance) -> None:
