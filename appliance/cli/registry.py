@@ -7,6 +7,7 @@ import click
 from appliance.cli.access import is_remote, open_registry, registry_access
 from appliance.cli.failures import REFUSED, Failure
 from appliance.cli.output import json_option, print_json, print_record, print_table
+from appliance.cli.start import read_settings
 from appliance.client.results import Promotion
 
 REMOTE = "Where the appliance is. Without it and APPLIANCE_URL the database of the settings is used directly."
@@ -263,7 +264,10 @@ def migrate() -> None:
     """Bring the database to this release. Works where the database is, not over HTTP."""
     _refuse_remote("migrate")
     with open_registry():
-        click.echo("the database is up to date")
+        from appliance.trainer.jobs import JobStore
+
+        JobStore(read_settings().database_url).close()
+    click.echo("the database is up to date")
 
 
 def _refuse_remote(command: str) -> None:

@@ -261,3 +261,10 @@ def test_fault_of_the_command_itself_shows_no_traceback(monkeypatch: pytest.Monk
     )
     with pytest.raises(KeyError):
         CliRunner().invoke(cli, ["jobs", "list"], env={"APPLIANCE_DEBUG": "1"}, catch_exceptions=False)
+
+
+def test_reference_in_the_docs_is_that_of_the_commands() -> None:
+    from appliance.cli.reference import render
+
+    written = Path(__file__).parents[2] / "docs" / "cli.md"
+    assert written.read_text() == render(), "run `python -m appliance.cli.reference > docs/cli.md`"

@@ -1,0 +1,63 @@
+"""Writes docs/cli.md from the commands themselves: `python -m appliance.cli.reference > docs/cli.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from appliance.cli.main import cli
+
+WIDTH = 100
+
+HEAD = """# The `appliance` command
+
+*Made by `python -m appliance.cli.reference`; a test compares it with the commands.*
+
+Every command that prints data takes `--json`. Errors are one line on standard error, `error: ...`; with
+`APPLIANCE_DEBUG=1` the traceback of a fault is shown.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | it did not come about |
+| 2 | wrong usage |
+| 3 | not found |
+| 4 | refused: a gate, a conflict, a version that will not load |
+| 5 | no answer from the server or the database |
+| 6 | the token is missing or wrong |
+| 7 | the job failed or was cancelled |
+| 8 | the appliance cannot start: a port, a folder, the database, a setting |
+| 130 | interrupted |
+
+The `registry` commands talk to the appliance at `--url` or `APPLIANCE_URL`; without either they work on the
+database of the settings (`APPLIANCE_HOME`, `APPLIANCE_DATABASE_URL`), whether an appliance runs on it or not.
+"""
+
+
+def render() -> str:
+    """Return the reference as Markdown."""
+    helps = (f"\n## {path}\n\n```text\n{text}\n```\n" for path, text in _helps(cli, "appliance", None))
+    return HEAD + "".join(helps)
+
+
+def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    """Yield the path and the help of a command and of all below it."""
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        **command.context_settings,
+    )
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from _helps(found, child, context)
+
+
+if __name__ == "__main__":
+    click.echo(render(), nl=False)
