@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from appliance.client import Client, Job
+from appliance.client import Client, Event, Job
 from examples.flights import data
 
 MODEL = "flights"
@@ -31,9 +31,11 @@ EXPERIMENT = Path(__file__).with_name("experiment.py")
 GATE = ["auc >= 0.69", "auc no worse than production"]
 WANTED_AUC = {"linear": 0.69, "wide_and_deep": 0.705}
 LARGEST_DIFFERENCE = 1e-6
+SHOWN_METRICS = ("auc", "accuracy", "loss")
 ROWS = 8
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def main() -> int:
@@ -58,7 +60,6 @@ def appliance(home: Path) -> Iterator[tuple[Client, str]]:
         "APPLIANCE_HOME": str(home),
         "APPLIANCE_REST_PORT": str(rest),
         "APPLIANCE_GRPC_PORT": str(grpc),
-        "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     title(f"Start the appliance in {home}")
     with (home / "appliance.log").open("wb") as log:
@@ -109,11 +110,17 @@ def run(client: Client, grpc_address: str) -> dict[str, float]:
 def train(client: Client, kind: str, timings: dict[str, float], promote: str | None = None) -> Job:
     """Submit an experiment, watch it, and return its job when it has succeeded."""
     begun = time.monotonic()
-    job = client.submit(EXPERIMENT, model=MODEL, params={"kind": kind}, promote=promote)
-    job = client.watch(job)
+    job = client.submit(
+        EXPERIMENT,
+        model=MODEL,
+        params={"kind": kind},
+        promote=promote,
+        run_config={"save_checkpoints_steps": 250, "tf_random_seed": 1},
+    )
+    job = client.watch(job, show="none", on_event=print_event)
     if job.state != "succeeded" or job.version is None:
         for line in client.logs(job):
-            console.print(line.text, markup=False)
+            console.print(line.line, markup=False)
         raise SystemExit(f"The job {job.id} has {job.state}: {job.error}")
     timings[f"train {kind}"] = time.monotonic() - begun
     console.print(f"Registered as version {job.version}.")
@@ -162,7 +169,7 @@ def ask_grpc(address: str) -> tuple[np.ndarray, int]:
     request.model_spec.signature_name = "raw:predict"
     _, evaluation = data.load()
     for name, values in evaluation.features.items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(values[:ROWS, None]))
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(values[:ROWS]))
     with grpc.insecure_channel(address) as channel:
         answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
     probabilities = tf.make_ndarray(answer.outputs["probabilities"]).astype(np.float64)
@@ -183,9 +190,9 @@ def report(client: Client, timings: dict[str, float]) -> None:
     """Print the versions with their metrics, who serves, what happened, and how long it took."""
     title("What came of it")
     production = client.labels(MODEL)["production"]
-    versions = Table("version", "kind", "step", "auc", "accuracy", "loss", "serves", title="versions")
+    versions = Table("version", "kind", "step", *SHOWN_METRICS, "serves", title="versions")
     for version in client.versions(MODEL):
-        metrics = (f"{version.metrics[name]:.4f}" for name in ("auc", "accuracy", "loss"))
+        metrics = (f"{version.metrics[name]:.4f}" for name in SHOWN_METRICS)
         serves = "production" if version.version == production else ""
         versions.add_row(str(version.version), version.params["kind"], str(version.step), *metrics, serves)
     history = Table("action", "from", "to", "by", "why", title="history of production")
@@ -210,11 +217,21 @@ def meets_promises(client: Client) -> bool:
     return met
 
 
-def print_checks(report: Any) -> None:
+def print_event(event: Event) -> None:
+    """Print how far the training is, or what an evaluation or a gate said."""
+    fields = event.fields
+    if event.kind == "train":
+        speed = f"{fields['steps_per_second']:.0f} steps/s"
+        console.print(f"  step {fields['step']:>5}: loss {fields['loss']:.4f}, {speed}")
+    elif event.kind == "evaluation":
+        metrics = ", ".join(f"{name} {fields['metrics'][name]:.4f}" for name in SHOWN_METRICS)
+        console.print(f"  evaluated at step {fields['step']}: {metrics}")
+
+
+def print_checks(report: Mapping[str, Any] | None) -> None:
     """Print each check of a gate."""
-    for check in report.checks if report else ():
-        outcome = "passed" if check.passed else "REFUSED"
-        console.print(f"  {outcome}: {check.rule} ({check.message})", markup=False)
+    for check in report["checks"] if report else ():
+        console.print(f"  {'passed' if check['passed'] else 'REFUSED'}: {check['detail']}", markup=False)
 
 
 def timed(timings: dict[str, float], name: str, call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -137,12 +137,13 @@ def serving_inputs(columns: Columns) -> Any:
     """Return a `serving_input_receiver_fn` for serialized `tf.Example`s or, in `raw:predict`, features."""
     used = [*categories(columns), *(columns[name] for name in data.NUMERIC)]
     spec = tf.feature_column.make_parse_example_spec(used)
-    # Every feature is one value; given densely, it can be fed by name as well as parsed.
-    dense = {name: tf.io.FixedLenFeature([1], feature.dtype) for name, feature in spec.items()}
+    # One value a row, parsed or fed by name; the columns want a second dimension.
+    single = {name: tf.io.FixedLenFeature([], feature.dtype) for name, feature in spec.items()}
 
     def receiver() -> estimator.export.ServingInputReceiver:
         examples = tf.compat.v1.placeholder(tf.string, [None], name="input_example_tensor")
-        features = tf.io.parse_example(examples, dense)
-        return estimator.export.ServingInputReceiver(features, {"examples": examples}, {"raw": features})
+        values = tf.io.parse_example(examples, single)
+        features = {name: tf.expand_dims(value, 1) for name, value in values.items()}
+        return estimator.export.ServingInputReceiver(features, {"examples": examples}, {"raw": values})
 
     return receiver
