@@ -20,7 +20,9 @@ def main() -> int:
     command.add_argument("database_url")
     arguments = parser.parse_args()
     try:
-        migrate_registry(connect(arguments.database_url))
+        engine = connect(arguments.database_url)
+        migrate_registry(engine)
+        engine.dispose()
     except RegistryError as error:
         print(error, file=sys.stderr)
         return 1

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from registry import targets, versions
 from registry.artifacts import ArtifactStore
 from registry.database import check_migrated, connect, is_empty, migrate, shown
+from registry.errors import RegistryError
 from registry.label_operations import LabelOperations
 from registry.records import ModelState, ServingReport, ServingTarget
 from registry.tables import Base, ServingReportRow
@@ -49,6 +50,13 @@ class Registry(VersionOperations, LabelOperations):
         self._store = ArtifactStore(os.fspath(artifact_root))
         self._owns_engine = isinstance(database, str)
         self._engine = connect(database) if isinstance(database, str) else database
+        try:
+            self._prepare_tables(migrate)
+        except RegistryError:
+            self.close()
+            raise
+
+    def _prepare_tables(self, migrate: bool) -> None:
         if migrate or is_empty(self._engine, VERSION_TABLE):
             migrate_registry(self._engine)
         else:

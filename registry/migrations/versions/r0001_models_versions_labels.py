@@ -46,7 +46,7 @@ def _create_models_and_versions() -> None:
         sa.Column("next_version", sa.Integer(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_registry_models"),
-        sa.CheckConstraint("next_version >= 1", name="ck_registry_models_next_version"),
+        sa.CheckConstraint("next_version >= 1", name=op.f("ck_registry_models_next_version")),
     )
     table = "registry_versions"
     op.create_table(
@@ -70,11 +70,13 @@ def _create_models_and_versions() -> None:
         sa.Column("error", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("model", "version", name=f"pk_{table}"),
         sa.ForeignKeyConstraint(["model"], ["registry_models.name"], name=f"fk_{table}_model"),
-        sa.CheckConstraint("version >= 1", name=f"ck_{table}_version"),
-        sa.CheckConstraint("state IN ('pending', 'ready', 'failed', 'deleted')", name=f"ck_{table}_state"),
-        sa.CheckConstraint("state <> 'ready' OR ready_at IS NOT NULL", name=f"ck_{table}_ready_at"),
-        sa.CheckConstraint("state <> 'failed' OR error <> ''", name=f"ck_{table}_error"),
-        sa.CheckConstraint("size_bytes >= 0", name=f"ck_{table}_size_bytes"),
+        sa.CheckConstraint("version >= 1", name=op.f(f"ck_{table}_version")),
+        sa.CheckConstraint(
+            "state IN ('pending', 'ready', 'failed', 'deleted')", name=op.f(f"ck_{table}_state")
+        ),
+        sa.CheckConstraint("state <> 'ready' OR ready_at IS NOT NULL", name=op.f(f"ck_{table}_ready_at")),
+        sa.CheckConstraint("state <> 'failed' OR error <> ''", name=op.f(f"ck_{table}_error")),
+        sa.CheckConstraint("size_bytes >= 0", name=op.f(f"ck_{table}_size_bytes")),
     )
     op.create_index(f"ix_{table}_state_model", table, ["state", "model"])
 
@@ -104,13 +106,16 @@ def _create_history_and_labels() -> None:
         sa.ForeignKeyConstraint(["replaces_id"], [f"{table}.id"], name=f"fk_{table}_replaces_id"),
         sa.ForeignKeyConstraint(["below_id"], [f"{table}.id"], name=f"fk_{table}_below_id"),
         sa.UniqueConstraint("replaces_id", name=f"uq_{table}_replaces_id"),
-        sa.CheckConstraint("action IN ('promote', 'rollback', 'undo', 'remove')", name=f"ck_{table}_action"),
         sa.CheckConstraint(
-            "action NOT IN ('promote', 'rollback') OR to_version IS NOT NULL", name=f"ck_{table}_to_version"
+            "action IN ('promote', 'rollback', 'undo', 'remove')", name=op.f(f"ck_{table}_action")
         ),
-        sa.CheckConstraint("action <> 'remove' OR to_version IS NULL", name=f"ck_{table}_remove"),
-        sa.CheckConstraint("actor <> ''", name=f"ck_{table}_actor"),
-        sa.CheckConstraint("forced = false OR reason <> ''", name=f"ck_{table}_forced"),
+        sa.CheckConstraint(
+            "action NOT IN ('promote', 'rollback') OR to_version IS NOT NULL",
+            name=op.f(f"ck_{table}_to_version"),
+        ),
+        sa.CheckConstraint("action <> 'remove' OR to_version IS NULL", name=op.f(f"ck_{table}_remove")),
+        sa.CheckConstraint("actor <> ''", name=op.f(f"ck_{table}_actor")),
+        sa.CheckConstraint("forced = false OR reason <> ''", name=op.f(f"ck_{table}_forced")),
         sqlite_autoincrement=True,
     )
     op.create_index(f"ix_{table}_model_label_id", table, ["model", "label", "id"])
@@ -143,15 +148,15 @@ def _create_gates_and_serving() -> None:
         sa.Column("at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("model", "label", "revision", name=f"pk_{table}"),
         sa.ForeignKeyConstraint(["model"], ["registry_models.name"], name=f"fk_{table}_model"),
-        sa.CheckConstraint("revision >= 1", name=f"ck_{table}_revision"),
-        sa.CheckConstraint("actor <> ''", name=f"ck_{table}_actor"),
+        sa.CheckConstraint("revision >= 1", name=op.f(f"ck_{table}_revision")),
+        sa.CheckConstraint("actor <> ''", name=op.f(f"ck_{table}_actor")),
     )
     op.create_table(
         "registry_revision",
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("value", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_registry_revision"),
-        sa.CheckConstraint("id = 1", name="ck_registry_revision_one_row"),
+        sa.CheckConstraint("id = 1", name=op.f("ck_registry_revision_one_row")),
     )
     op.create_table(
         "registry_serving_reports",
