@@ -83,7 +83,6 @@ def promote(
     report = check_gate(session, store, versions.to_version(row, store), label)
     if not report.passed and not force:
         raise GateRefused(report)
-    below = None if top is None else top.id if top.to_version is not None else top.below_id
     return _move(
         session,
         PromotionRow(
@@ -91,7 +90,7 @@ def promote(
             label=label,
             action="promote",
             to_version=number,
-            below_id=below,
+            below_id=_below_a_promotion(session, top, number),
             actor=actor,
             reason=reason,
             forced=not report.passed,
@@ -157,9 +156,11 @@ def undo(session: Session, promotion: int, actor: str, reason: str) -> Promotion
         return top
     if top.id != promotion:
         raise UndoRefused(promotion, undone.model, undone.label, top.id)
+    if top.action == "undo" and top.to_version is None:
+        return top
     # What an undo restored and will not load either must not bring back what was undone: go further down.
     earlier_id = undone.below_id if undone.action == "undo" else undone.replaces_id
-    earlier = _nearest_ready(session, earlier_id)
+    earlier = _nearest_usable(session, earlier_id)
     return _move(
         session,
         PromotionRow(
@@ -296,6 +297,16 @@ def _move(session: Session, move: PromotionRow) -> PromotionRow:
     return move
 
 
+def _below_a_promotion(session: Session, top: PromotionRow | None, number: int) -> int | None:
+    """Return the entry that a promotion of the version is put on."""
+    if top is not None and top.to_version is None:
+        # The label was taken away. What lies below is what it last stood on, perhaps this very version.
+        top = None if top.below_id is None else session.get_one(PromotionRow, top.below_id)
+    if top is None:
+        return None
+    return top.below_id if top.to_version == number else top.id
+
+
 def _latest_arrival(session: Session, model: str, label: str, number: int) -> PromotionRow | None:
     """Return the newest entry that brought the label to the version."""
     moves = select(PromotionRow).where(
@@ -304,14 +315,15 @@ def _latest_arrival(session: Session, model: str, label: str, number: int) -> Pr
     return session.scalars(moves.order_by(PromotionRow.id.desc()).limit(1)).first()
 
 
-def _nearest_ready(session: Session, promotion: int | None) -> PromotionRow | None:
-    """Return the entry, or the nearest below it, whose version is ready."""
+def _nearest_usable(session: Session, promotion: int | None) -> PromotionRow | None:
+    """Return the entry, or the nearest below it, that leads to a ready version or took the label away."""
     while promotion is not None:
         row = session.get_one(PromotionRow, promotion)
-        if row.to_version is not None:
-            version = session.get(VersionRow, (row.model, row.to_version))
-            if version is not None and version.state == "ready":
-                return row
+        if (
+            row.to_version is None
+            or session.get_one(VersionRow, (row.model, row.to_version)).state == "ready"
+        ):
+            return row
         promotion = row.below_id
     return None
 

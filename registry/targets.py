@@ -25,34 +25,29 @@ def revision(session: Session) -> int:
 
 def serving_targets(session: Session, store: ArtifactStore) -> list[ServingTarget]:
     """Return what should be loaded, for every model, by name."""
-    below = aliased(PromotionRow)
+    below, back = aliased(PromotionRow), aliased(VersionRow)
     moves = (
-        select(LabelRow, below.to_version)
+        select(LabelRow, back.version)
         .join(PromotionRow, LabelRow.promotion_id == PromotionRow.id)
         .outerjoin(below, PromotionRow.below_id == below.id)
+        .outerjoin(
+            back, (back.model == below.model) & (back.version == below.to_version) & (back.state == "ready")
+        )
         .order_by(LabelRow.model, LabelRow.label)
     )
     wanted: dict[str, list[tuple[LabelRow, int | None]]] = {}
     for row, rollback_version in session.execute(moves):
         wanted.setdefault(row.model, []).append((row, rollback_version))
     names = session.scalars(select(ModelRow.name).order_by(ModelRow.name))
-    return [_target(session, store, name, wanted.get(name, [])) for name in names]
+    return [_target(store, name, wanted.get(name, [])) for name in names]
 
 
-def _target(
-    session: Session, store: ArtifactStore, model: str, labels: list[tuple[LabelRow, int | None]]
-) -> ServingTarget:
-    labelled = {row.version for row, _ in labels}
-    ready = select(VersionRow.version).where(
-        VersionRow.model == model,
-        VersionRow.state == "ready",
-        VersionRow.version.in_({back for _, back in labels if back is not None} - labelled),
-    )
-    back = set(session.scalars(ready)) if labels else set()
+def _target(store: ArtifactStore, model: str, labels: list[tuple[LabelRow, int | None]]) -> ServingTarget:
+    wanted = {row.version for row, _ in labels} | {back for _, back in labels if back is not None}
     return ServingTarget(
         model=model,
         base_path=store.base_path(model),
-        versions=tuple(sorted(labelled | back)),
+        versions=tuple(sorted(wanted)),
         labels={row.label: row.version for row, _ in labels},
         promotions={row.label: row.promotion_id for row, _ in labels},
     )

@@ -213,6 +213,22 @@ def test_promotion_after_removal_can_be_rolled_back_past_it(census: Registry) ->
     assert [census.rollback("census", actor="ada").to_version for _ in range(2)] == [2, 1]
 
 
+def test_promoting_again_what_was_removed_is_as_if_it_had_stayed(census: Registry) -> None:
+    promote_all(census, 1, 2)
+    census.remove_label("census", "production", actor="ada")
+    promote_all(census, 2)
+    assert census.rollback("census", actor="ada").to_version == 1
+
+
+def test_undo_of_a_promotion_after_removal_takes_the_label_away_again(census: Registry) -> None:
+    promote_all(census, 1)
+    census.remove_label("census", "production", actor="ada")
+    promote_all(census, 2)
+    assert census.undo_promotion(census.history("census")[0], "will not load").to_version is None
+    assert census.labels("census") == {}
+    assert census.rollback("census", actor="ada").to_version == 1
+
+
 def test_bad_label_names_are_refused(census: Registry) -> None:
     for label in ("", "7", "-x", "a/b", "ü", "x" * 129, "production\n"):
         with pytest.raises(InvalidName, match="as a label name"):
