@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.run_config import RunConfig
+
 _PINS = "eval-pins"
 _numbers = itertools.count()
 
@@ -42,6 +44,21 @@ def check_exists(checkpoint_path: str) -> None:
             f"Couldn't find a checkpoint at {checkpoint_path}. "
             "Give the path without a suffix, as in model_dir/model.ckpt-100."
         )
+
+
+def add_saver(config: RunConfig, scaffold: Any) -> None:
+    """Add to the default graph the saver that `config` describes, unless the model_fn has made one."""
+    key = tf.compat.v1.GraphKeys.SAVERS
+    if scaffold.saver or tf.compat.v1.get_collection(key):
+        return
+    saver = tf.compat.v1.train.Saver(
+        sharded=True,
+        max_to_keep=config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        defer_build=True,
+        save_relative_paths=True,
+    )
+    tf.compat.v1.add_to_collection(key, saver)
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ from appliance.estimator.model_fn import (
 from appliance.estimator.predictions import chosen, examples
 from appliance.estimator.run_config import RunConfig, complete
 from appliance.estimator.saved_model import Exporter
-from appliance.estimator.sessions import hooked_session
-from appliance.estimator.summaries import write_evaluation
+from appliance.estimator.sessions import hooked_session, restoring_session, training_session
+from appliance.estimator.summaries import add_loss_summary, write_evaluation
 
 log = logging.getLogger("appliance.estimator")
 
@@ -328,8 +328,8 @@ class Estimator:
         inputs = self._inputs(input_fn, ModeKeys.TRAIN)
         with contextlib.closing(_Releasing(inputs)):
             spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, self.config)
-            _add_loss_summary(spec.loss)
-            self._add_saver(spec.scaffold)
+            add_loss_summary(spec.loss)
+            checkpoints.add_saver(self._config, spec.scaffold)
             all_hooks = [*_data_hooks(inputs), *training_hooks(self._config, spec, hooks, listeners)]
             loop = TrainingLoop(
                 train_op=spec.train_op,
@@ -337,7 +337,8 @@ class Estimator:
                 global_step=tf.compat.v1.train.get_global_step(),
                 hooks=all_hooks,
             )
-            with hooked_session(self._training(spec), all_hooks) as (session, coordinator):
+            opener = training_session(self._config, spec, all_hooks)
+            with hooked_session(opener, all_hooks) as (session, coordinator):
                 loop.run(session, coordinator)
         if loop.last_loss is None:
             log.warning("training_made_no_steps", extra={"hint": "Does the input_fn give any data?"})
@@ -354,7 +355,7 @@ class Estimator:
             spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self.config)
             wanted = chosen(spec.predictions, keys)
             all_hooks = [*_data_hooks(inputs), *hooks, *spec.prediction_hooks]
-            opener = self._restoring(spec, path, self._config.master)
+            opener = restoring_session(self._config, spec, path, self._config.master)
             with hooked_session(opener, all_hooks) as (session, coordinator):
                 yield HookedFetches(session, coordinator, wanted, all_hooks)
 
@@ -372,50 +373,11 @@ class Estimator:
             every = [*hooks, *spec.evaluation_hooks]
             all_hooks = [*_data_hooks(inputs), *every, final]
             with hooked_session(
-                self._restoring(spec, path, self._config.evaluation_master), all_hooks
+                restoring_session(self._config, spec, path, self._config.evaluation_master), all_hooks
             ) as opened:
                 session, coordinator = opened
                 run_until_stopped(session, coordinator, update, every, limit=steps)
         return dict(final.final_ops_values)
-
-    def _add_saver(self, scaffold: Any) -> None:
-        """Make the saver that the config describes, unless the model_fn has made one."""
-        key = tf.compat.v1.GraphKeys.SAVERS
-        if scaffold.saver or tf.compat.v1.get_collection(key):
-            return
-        saver = tf.compat.v1.train.Saver(
-            sharded=True,
-            max_to_keep=self._config.keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours,
-            defer_build=True,
-            save_relative_paths=True,
-        )
-        tf.compat.v1.add_to_collection(key, saver)
-
-    def _training(self, spec: EstimatorSpec) -> Any:
-        """Return what opens the session to train in: the chief makes the variables, others wait."""
-        if self._config.is_chief:
-            return tf.compat.v1.train.ChiefSessionCreator(
-                scaffold=spec.scaffold,
-                checkpoint_dir=self.model_dir,
-                master=self._config.master,
-                config=self._config.session_config,
-            )
-        return tf.compat.v1.train.WorkerSessionCreator(
-            scaffold=spec.scaffold,
-            master=self._config.master,
-            config=self._config.session_config,
-            max_wait_secs=self._config.session_creation_timeout_secs,
-        )
-
-    def _restoring(self, spec: EstimatorSpec, path: str | None, master: str) -> Any:
-        """Return what opens a session with the variables of one checkpoint, or fresh ones without any."""
-        return tf.compat.v1.train.ChiefSessionCreator(
-            scaffold=spec.scaffold,
-            checkpoint_filename_with_path=path,
-            master=master,
-            config=self._config.session_config,
-        )
 
 
 class _Releasing:
@@ -427,10 +389,3 @@ class _Releasing:
 
 def _data_hooks(inputs: Inputs) -> list[Any]:
     return [] if inputs.initializer is None else [DataInitializerHook(inputs.initializer)]
-
-
-def _add_loss_summary(loss: Any) -> None:
-    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
-    if not any(summary.op.name == LOSS_METRIC_KEY for summary in summaries):
-        tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, loss)
-    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOSSES, loss)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from appliance.estimator.executor import FastSessionCreator
+from appliance.estimator.hooks.schedule import may_trace
+from appliance.estimator.run_config import RunConfig
+from appliance.estimator.session_config import default_session_config
 
 
 class _Handle(tf.compat.v1.train.SessionRunHook):
@@ -38,3 +44,39 @@ def hooked_session(session_creator: Any, hooks: Sequence[Any]) -> Iterator[tuple
     with contextlib.ExitStack() as stack:
         stack.push(leave)
         yield handle.session, handle.coordinator
+
+
+def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
+    """Return what opens the session to train in.
+
+    The chief initialises the variables or restores the newest checkpoint of `config.model_dir`, other
+    workers wait for it. On this machine, with options that nobody has chosen, the executor is the one that
+    suits the graph; hooks that may ask for traces need the default one.
+    """
+    if not config.is_chief:
+        return tf.compat.v1.train.WorkerSessionCreator(
+            scaffold=spec.scaffold,
+            master=config.master,
+            config=config.session_config,
+            max_wait_secs=config.session_creation_timeout_secs,
+        )
+    chief = functools.partial(
+        tf.compat.v1.train.ChiefSessionCreator,
+        scaffold=spec.scaffold,
+        checkpoint_dir=config.model_dir,
+        master=config.master,
+    )
+    chosen = config.master or config.session_config != default_session_config()
+    if chosen or any(may_trace(hook) for hook in hooks):
+        return chief(config=config.session_config)
+    return FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss])
+
+
+def restoring_session(config: RunConfig, spec: Any, checkpoint_path: str | None, master: str) -> Any:
+    """Return what opens a session with the variables of one checkpoint, or fresh ones without any."""
+    return tf.compat.v1.train.ChiefSessionCreator(
+        scaffold=spec.scaffold,
+        checkpoint_filename_with_path=checkpoint_path,
+        master=master,
+        config=config.session_config,
+    )

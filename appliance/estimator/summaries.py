@@ -1,4 +1,4 @@
-"""Writing the results of an evaluation where TensorBoard finds them."""
+"""Summaries: the loss of training and the results of evaluations, where TensorBoard finds them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 log = logging.getLogger("appliance.estimator")
+
+
+def add_loss_summary(loss: Any) -> None:
+    """Add a summary of the training loss to the default graph, unless the model_fn has made one."""
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == "loss" for summary in summaries):
+        tf.compat.v1.summary.scalar("loss", loss)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOSSES, loss)
 
 
 def write_evaluation(folder: str, results: Mapping[str, Any], step: int, checkpoint_path: str | None) -> None:

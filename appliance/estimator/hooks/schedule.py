@@ -122,6 +122,14 @@ _SCHEDULES: dict[type, type[Any]] = {
 }
 
 
+def may_trace(hook: Any) -> bool:
+    """Return whether `hook` may ask for a trace of a run, as a ProfilerHook does, or a class unknown here."""
+    known = (*_SCHEDULES, _train.NanTensorHook, _train.FeedFnHook, _train.GlobalStepWaiterHook)
+    if type(hook) is _train.ProfilerHook:
+        return True
+    return type(hook).before_run is not _train.SessionRunHook.before_run and type(hook) not in known
+
+
 def schedule_of(hook: Any) -> Schedule | None:
     """Return the schedule of `hook`, or None when it must be called at every step."""
     schedule = _SCHEDULES.get(type(hook))

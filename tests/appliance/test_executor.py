@@ -1,0 +1,78 @@
+"""Small graphs train on one thread, and only where that works."""
+
+import pytest
+import tensorflow as tf
+
+from appliance.estimator import Estimator, RunConfig, SessionRunHook
+from appliance.estimator.executor import LARGEST, suits_single_thread
+from tests.appliance.models import line, linear_model_fn
+
+
+class SeesExecutor(SessionRunHook):
+    def after_create_session(self, session, coord):
+        self.executor = session._config.experimental.executor_type
+
+
+@pytest.mark.parametrize(
+    ("session_config", "executor"),
+    [(None, "SINGLE_THREADED_EXECUTOR"), (tf.compat.v1.ConfigProto(allow_soft_placement=True), "")],
+)
+def test_training_chooses_the_executor_unless_the_user_has_given_options(tmp_path, session_config, executor):
+    hook = SeesExecutor()
+    config = RunConfig(str(tmp_path), session_config=session_config)
+    Estimator(linear_model_fn, config=config).train(line(), steps=1, hooks=[hook])
+    assert hook.executor == executor
+
+
+def test_a_hook_that_may_trace_keeps_the_executor_that_can_be_traced(tmp_path):
+    class Asks(SeesExecutor):
+        def before_run(self, run_context):
+            return None
+
+    hook = Asks()
+    Estimator(linear_model_fn, config=RunConfig(str(tmp_path))).train(line(), steps=1, hooks=[hook])
+    assert hook.executor == ""
+
+
+def test_a_model_with_conditions_and_assertions_trains_on_one_thread(tmp_path):
+    def model_fn(features, labels, mode, params):
+        with tf.control_dependencies([tf.debugging.assert_less(labels, 100.0)]):
+            labels = tf.cond(tf.reduce_max(labels) > 1.0, lambda: labels, lambda: 2.0 * labels)
+        return linear_model_fn(features, labels, mode, params)
+
+    hook = SeesExecutor()
+    model = Estimator(model_fn, model_dir=str(tmp_path))
+    model.train(line(), hooks=[hook])
+    assert hook.executor == "SINGLE_THREADED_EXECUTOR"
+    assert model.get_variable_value("global_step") == 2
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        model.train(line(slope=200.0), steps=2)
+
+
+def long_chain():
+    value = tf.constant(1.0)
+    for _ in range(LARGEST + 1):
+        value = value + 1.0
+    return value
+
+
+@pytest.mark.parametrize(
+    ("make", "suits"),
+    [
+        (lambda: tf.constant(1.0) + 1.0, True),
+        (long_chain, False),
+        (lambda: tf.while_loop(lambda i: i < 5, lambda i: [i + 1], [tf.constant(0)])[0], False),
+        (lambda: tf.raw_ops.Switch(data=1.0, pred=True)[0], False),
+        (lambda: tf.compat.v1.get_variable("ref", [], use_resource=False), False),
+        (lambda: tf.function(lambda x: x + 1.0)(tf.constant(1.0)), False),
+    ],
+    ids=["small", "large", "loop", "old control flow", "old variable", "function"],
+)
+def test_only_small_graphs_of_supported_operations_suit_one_thread(make, suits):
+    with tf.Graph().as_default():
+        assert suits_single_thread([make()]) is suits
+
+
+def test_operations_elsewhere_do_not_suit_one_thread():
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        assert not suits_single_thread([tf.constant(1.0)])
