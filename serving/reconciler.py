@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from registry import ModelState, Registry, ServingTarget
+from registry import ModelState, Registry, ServingReport, ServingTarget
 from registry.errors import DatabaseError, NotFound, UndoRefused
 from serving.routing import ModelRoute, Routes, follow
 from serving.runtime import Load, Runtime, RuntimeUnavailable, States, VersionState
@@ -82,6 +82,7 @@ class Reconciler:
         self._asked_at: dict[tuple[str, int], float] = {}
         self._resting: dict[tuple[str, int], _Rest] = {}
         self._proven: set[int] = set()
+        self._before: dict[str, ModelRoute] = {}
         self._look_due, self._suspicious = 0.0, False
         self._reported: tuple[int, Mapping[str, ModelState]] | None = None
         self._reported_at = 0.0
@@ -149,7 +150,7 @@ class Reconciler:
             if revision != self._revision:
                 targets = self._registry.serving_targets()
                 if self._revision is None:
-                    self._proven = self._proven_before(targets)
+                    self._remember(targets, self._registry.serving_reports())
                 self._begin_anew(targets)
                 self._targets, self._revision, self._look_due = targets, revision, 0.0
         except DatabaseError as error:
@@ -158,20 +159,28 @@ class Reconciler:
         self._recovered("registry")
         return None
 
-    def _proven_before(self, targets: Sequence[ServingTarget]) -> set[int]:
-        """Return the promotions that some gateway, or this one before a restart, has reported as served."""
-        reported = {
+    def _remember(self, targets: Sequence[ServingTarget], reports: Sequence[ServingReport]) -> None:
+        """Take up, from the reports, where this gateway was before it restarted.
+
+        A label whose wanted version is still loading goes on being answered by the version before; and a
+        promotion that has served on any gateway is not undone by this one.
+        """
+        known = {target.model for target in targets}
+        for report in sorted(reports, key=lambda report: (report.gateway == self._name, report.at)):
+            for model, state in report.states.items():
+                if model in known:
+                    self._before[model] = ModelRoute({**state.routes})
+        served = {
             (model, label, version)
-            for report in self._registry.serving_reports()
+            for report in reports
             for model, state in report.states.items()
             for label, version in state.routes.items()
-            if state.versions.get(version) == "AVAILABLE"
         }
-        return {
+        self._proven = {
             target.promotions[label]
             for target in targets
             for label, version in target.labels.items()
-            if (target.model, label, version) in reported
+            if (target.model, label, version) in served
         }
 
     def _begin_anew(self, targets: Sequence[ServingTarget]) -> None:
@@ -202,9 +211,9 @@ class Reconciler:
 
     def _move_routes(self, states: States) -> None:
         assert self._revision is not None
-        before = self.routes
+        before = self.routes if self.routes.revision is not None else Routes(models=self._before)
         routes = follow(self._targets, states, before, self._revision)
-        if routes == before:
+        if routes == self.routes:
             return
         self.routes = routes  # one assignment: from here on every request goes the new way
         for target in self._targets:

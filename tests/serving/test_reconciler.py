@@ -227,6 +227,19 @@ def test_a_restarted_gateway_knows_from_the_reports_what_has_served(registry, ru
     assert registry.labels("census") == {"production": 2}
 
 
+def test_a_gateway_restarted_in_a_promotion_goes_on_with_the_version_before(registry, runtime, reconciler):
+    serve(registry, runtime, reconciler, 1)
+    promote(registry, 2)
+    runtime.version_states[2] = LOADING
+    look(reconciler)
+    restarted = Reconciler(registry, runtime, name="gateway-1")
+    restarted.step()
+    assert restarted.routes.resolve("census") == 1
+    runtime.version_states[2] = AVAILABLE
+    restarted.step()
+    assert restarted.routes.resolve("census") == 2
+
+
 def test_an_unreachable_runtime_changes_no_route_and_is_reported(registry, runtime, reconciler):
     serve(registry, runtime, reconciler, 1)
     runtime.trouble = RuntimeUnavailable("Cannot reach it.")
