@@ -79,7 +79,6 @@ def _add(spec: dict[str, Any], what: str, key: str, feature: Any) -> None:
     if key in spec:
         raise ValueError(
             f"{what} should not be used as feature. {what} key: {key!r}, features: {sorted(spec)}. Remove "
-            "the "
-            "column that reads it."
+            "the column that reads it."
         )
     spec[key] = feature

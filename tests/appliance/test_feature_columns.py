@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from appliance.estimator.feature_columns import FeatureInputs, dense_input, linear_model
+from appliance.estimator.feature_columns import dense_input, linear_model
+from appliance.estimator.feature_inputs import FeatureInputs
 
 fc = tf.feature_column
 

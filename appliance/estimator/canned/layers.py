@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from appliance.estimator.feature_columns import FeatureInputs, dense_input, linear_model
+from appliance.estimator.feature_columns import dense_input, linear_model
+from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.model_fn import ModeKeys
 
 _BATCH_NORM_MOMENTUM = 0.999

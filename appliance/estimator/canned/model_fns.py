@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from appliance.estimator.canned.layers import Network, Part, build_linear, build_network
-from appliance.estimator.feature_columns import FeatureInputs, check_columns
+from appliance.estimator.feature_columns import check_columns
+from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead
 from appliance.estimator.heads.base import scale_for_replicas
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys

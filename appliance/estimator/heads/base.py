@@ -310,8 +310,7 @@ def _variables_for(optimizer: Any, trainable_variables: Sequence[Any] | None) ->
     if not isinstance(trainable_variables, list | tuple):
         raise ValueError(
             "trainable_variables should be a list or a tuple of the variables that the optimizer is to "
-            "change. Given: "
-            f"{trainable_variables!r}."
+            f"change. Given: {trainable_variables!r}."
         )
     # Keras 3 layers hold wrappers around TensorFlow's variables.
     return [

@@ -74,8 +74,8 @@ class BinaryClassHead(SingleHead):
             labels = vocabulary_ids(labels, self._vocabulary)
         elif labels.dtype == tf.string:
             raise ValueError(
-                "Labels are strings, but the head has no label_vocabulary. Give it the two labels, or return "
-                "numbers in [0, 1]."
+                "Labels are strings, but the head has no label_vocabulary. Give it the two labels, or "
+                "return numbers in [0, 1]."
             )
         return check_label_range(tf.cast(labels, tf.float32), 2)
 

@@ -40,8 +40,7 @@ def check_vocabulary(label_vocabulary: Any, n_classes: int) -> tuple[str, ...] |
     if len(label_vocabulary) != n_classes:
         raise ValueError(
             f"label_vocabulary must have one entry for each of the {n_classes} classes; it has "
-            f"{len(label_vocabulary)}: "
-            f"{list(label_vocabulary)}."
+            f"{len(label_vocabulary)}: {list(label_vocabulary)}."
         )
     twice = sorted({word for word in label_vocabulary if list(label_vocabulary).count(word) > 1})
     if twice:
@@ -123,21 +122,19 @@ def check_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
     """
     if labels is None:
         raise ValueError(
-            "You must provide a labels Tensor. Given: None. Check that your data has the label and that your "
-            "input_fn returns "
-            "(features, labels)."
+            "You must provide a labels Tensor. Given: None. Check that your data has the label and that "
+            "your input_fn returns (features, labels)."
         )
     if isinstance(labels, tf.SparseTensor):
         raise ValueError(
             "SparseTensor labels are not supported. Labels must be a Tensor of shape [batch_size, "
-            f"{dimension}]; use "
-            "tf.sparse.to_dense in the input_fn, after checking that every example has a label."
+            f"{dimension}]; use tf.sparse.to_dense in the input_fn, after checking that every example has a "
+            "label."
         )
     if isinstance(labels, Mapping):
         raise ValueError(
             f"Labels must be a Tensor; got a dict with the keys {sorted(map(str, labels))}. Return the one "
-            "Tensor that this head "
-            "learns from the input_fn."
+            "Tensor that this head learns from the input_fn."
         )
     labels = tf.convert_to_tensor(labels)
     rank, logits_rank = labels.shape.rank, logits.shape.rank
@@ -148,16 +145,13 @@ def check_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
     if rank is not None and rank >= 1 and labels.shape[-1] not in (None, dimension):
         raise ValueError(
             f"Mismatched label shape. Expected labels dimension={dimension}. Received {labels.shape[-1]} "
-            "(labels of shape "
-            f"{labels.shape} for logits of shape {logits.shape}). If your labels are one-hot, give class "
-            "indices instead; "
-            "otherwise check n_classes or label_dimension."
+            f"(labels of shape {labels.shape} for logits of shape {logits.shape}). If your labels are "
+            "one-hot, give class indices instead; otherwise check n_classes or label_dimension."
         )
     if not expected.is_compatible_with(labels.shape):
         raise ValueError(
             f"labels shape must be [D0, D1, ... DN, {dimension}]. expected_labels_shape: {expected}. "
-            "labels_shape: "
-            f"{labels.shape}. Check that the input_fn returns one label for each example."
+            f"labels_shape: {labels.shape}. Check that the input_fn returns one label for each example."
         )
     if labels.shape.is_fully_defined() and expected.is_fully_defined():
         return labels
@@ -187,8 +181,7 @@ def check_label_range(labels: tf.Tensor, n_classes: int) -> tf.Tensor:
     inside = tf.reduce_all(tf.equal(labels, tf.clip_by_value(labels, low, high)))
     message = (
         f"Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1} (0 <= label, label < n_classes); a "
-        "label that is not in "
-        "the label_vocabulary counts as -1. Given: "
+        "label that is not in the label_vocabulary counts as -1. Given: "
     )
     return checked(labels, inside, message, labels)
 
@@ -239,7 +232,7 @@ def _check_weights_shape(weights: tf.Tensor, logits: tf.Tensor, key: str, per_lo
     per_example = logits.shape[:-1].concatenate(1)
     allowed = [per_example, logits.shape] if per_logit else [per_example]
     message = (
-        f"weights shape must be [D0, D1, ... DN] or [D0, D1, ... DN, 1]"
+        "weights shape must be [D0, D1, ... DN] or [D0, D1, ... DN, 1]"
         f"{' or [D0, D1, ... DN, logits_dimension]' if per_logit else ''} (weight column {key!r})."
     )
     if not any(shape.is_compatible_with(weights.shape) for shape in allowed):
@@ -267,8 +260,7 @@ def call_loss_fn(
     if not expected.is_compatible_with(losses.shape):
         raise ValueError(
             f"loss_fn must return Tensor of shape [D0, D1, ... DN, {dimension}]. logits_shape: "
-            f"{logits.shape}. loss_shape: "
-            f"{losses.shape}."
+            f"{logits.shape}. loss_shape: {losses.shape}."
         )
     if losses.shape.is_fully_defined() and expected.is_fully_defined():
         return losses

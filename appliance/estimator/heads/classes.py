@@ -73,8 +73,7 @@ def vocabulary_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
     if labels.dtype != tf.string:
         raise ValueError(
             f"Labels dtype should be string if there is a vocabulary. Instead got {labels.dtype.name}. "
-            "Return the labels as "
-            f"strings, among {list(vocabulary)}, or leave out label_vocabulary."
+            f"Return the labels as strings, among {list(vocabulary)}, or leave out label_vocabulary."
         )
     words = tf.constant(list(vocabulary), tf.string)
     if len(vocabulary) > 64:

@@ -69,8 +69,7 @@ class MultiClassHead(SingleHead):
         elif not labels.dtype.is_integer:
             raise ValueError(
                 f"Labels dtype should be integer. Instead got {labels.dtype.name}. Return class ids in [0, "
-                f"{self._n_classes}), "
-                "or give a label_vocabulary for string labels."
+                f"{self._n_classes}), or give a label_vocabulary for string labels."
             )
         return check_label_range(labels, self._n_classes)
 

@@ -52,8 +52,8 @@ def get_optimizer(optimizer: Any, learning_rate: float | None = None) -> Any:
         return optimizer
     raise ValueError(
         f"The optimizer {optimizer!r} of type {type(optimizer).__name__} is not one. Give a name "
-        f"({', '.join(sorted(NAMES))}), a tf.keras.optimizers or tf.compat.v1.train optimizer, or a "
-        "callable without arguments that returns one."
+        f"({', '.join(sorted(NAMES))}), a tf.keras.optimizers or tf.compat.v1.train optimizer, or a callable "
+        "without arguments that returns one."
     )
 
 

@@ -45,8 +45,7 @@ class GraphOptimizer:
         if sum(limit is not None for limit in (clipnorm, clipvalue, global_clipnorm)) > 1:
             raise ValueError(
                 "At most one of clipnorm, clipvalue and global_clipnorm can be set; got "
-                f"clipnorm={clipnorm}, "
-                f"clipvalue={clipvalue}, global_clipnorm={global_clipnorm}."
+                f"clipnorm={clipnorm}, clipvalue={clipvalue}, global_clipnorm={global_clipnorm}."
             )
         self.name = name
         self.clipnorm, self.clipvalue, self.global_clipnorm = clipnorm, clipvalue, global_clipnorm
@@ -63,8 +62,7 @@ class GraphOptimizer:
         if self._iterations is not None:
             raise RuntimeError(
                 f"The iterations of optimizer {self.name!r} are already {self._iterations.name!r} and cannot "
-                "become "
-                f"{variable.name!r}."
+                f"become {variable.name!r}."
             )
         self._iterations = variable
 
@@ -177,8 +175,8 @@ def gradients(loss: tf.Tensor, variables: Sequence[Any]) -> list[tuple[Any, Any]
     if without:
         raise ValueError(
             f"The loss does not depend on the variables {without}, so they have no gradient. Leave them out "
-            "of the trainable "
-            "variables, or check that the operations between them and the loss can be differentiated."
+            "of the trainable variables, or check that the operations between them and the loss can be "
+            "differentiated."
         )
     return pairs
 
