@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from appliance.settings import Settings
 from appliance.startup import StartError, check_database, check_folder, check_folders, check_ports, only_one
@@ -63,9 +64,10 @@ def run(settings: Settings, tell: Callable[[str], None]) -> None:
         except CannotStart as error:
             raise StartError(str(error)) from error
         finally:
+            tell("Stopping; a running job writes its last checkpoint. Ctrl-C again does not wait for it.")
             supervisor.stop()
             ready_file.unlink(missing_ok=True)
-    tell("stopped")
+    tell("Stopped.")
 
 
 def programs(settings: Settings, logs: Path, ready_file: Path) -> tuple[Program, Program]:
@@ -127,11 +129,16 @@ def where(settings: Settings, ready: Mapping[str, int | str]) -> list[str]:
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """Give an event that SIGINT and SIGTERM set."""
+    """Give an event that SIGINT, SIGTERM and SIGHUP set; a second signal is a KeyboardInterrupt."""
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield stop
     finally:

@@ -148,7 +148,10 @@ class Supervisor:
         )
 
     def stop(self) -> None:
-        """Stop all programs, in reverse order of their start, and wait until nothing of them is left."""
+        """Stop all programs, in reverse order of their start, and wait until nothing of them is left.
+
+        A KeyboardInterrupt meanwhile, from a second signal, ends the grace: they are killed.
+        """
         running = [program for program in reversed(self.programs) if program.process is not None]
         for program in running:
             if program.process is not None and program.process.poll() is None:
@@ -161,6 +164,9 @@ class Supervisor:
                 program.process.wait(timeout=max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 log.warning("program_killed", extra={"program": program.name})
+            except KeyboardInterrupt:
+                log.warning("grace_ended", extra={"program": program.name})
+                deadline = 0.0
             program.signal(signal.SIGKILL)
             program.process.wait()
             program.process = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -34,7 +35,7 @@ def print_json(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return records as objects, arrays as lists, times in ISO 8601."""
+    """Return records as objects, arrays as lists, times in ISO 8601, nan and infinities by name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, datetime):
@@ -47,6 +48,8 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # JSON has no such numbers
     return value
 
 

@@ -23,8 +23,9 @@ def parse(kind: type[T], data: Mapping[str, Any]) -> T:
         value = data[entry.name]
         if value is not None and (entry.name == "at" or entry.name.endswith("_at")):
             value = datetime.fromisoformat(value)
-        if value is not None and "nested" in entry.metadata:
-            value = parse(entry.metadata["nested"], value)
+        if entry.metadata.get("numbers"):
+            # JSON has no nan and no infinities, so these come by name.
+            value = {name: float(number) for name, number in value.items()}
         values[entry.name] = value
     return kind(**values)
 
@@ -120,7 +121,7 @@ class Version:
     uri: str = ""
     size_bytes: int = 0
     signatures: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict, metadata={"numbers": True})
     params: Mapping[str, Any] = field(default_factory=dict)
     step: int | None = None
     job: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import pickle
 import tarfile
 import threading
@@ -208,7 +209,7 @@ def test_versions_are_listed_newest_first(house: House, client: Client) -> None:
     assert (first.state, first.metrics, first.params, first.step) == ("ready", {"auc": 0.7}, {"steps": 5}, 5)
     assert first.uri == str(house.home / "models" / "listed" / "1")
     assert first.ready_at is not None
-    assert versions[0].metrics == {"auc": "nan"}
+    assert math.isnan(versions[0].metrics["auc"])
     assert [model.name for model in client.models() if model.name == "listed"] == ["listed"]
     assert client.model("listed").labels == {}
 

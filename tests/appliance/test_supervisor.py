@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import psutil
 import pytest
@@ -78,6 +79,31 @@ def test_stop_kills_what_does_not_listen_and_what_it_left_behind(tmp_path: Path)
     family = [psutil.Process(pid) for pid in pids(started)]
     supervisor.stop()
     wait_until(lambda: not any(is_alive(process) for process in family), "both are gone")
+
+
+def test_second_signal_ends_the_grace(tmp_path: Path) -> None:
+    """Nobody has to wait for a program that will not listen."""
+    started = tmp_path / "started"
+    stubborn = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGUSR1))\n"
+        f"open({str(started)!r}, 'w').write(str(os.getpid()))\n"
+        "while True: time.sleep(600)\n"
+    )
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        supervisor = Supervisor([program(tmp_path, "trainer", stubborn)], grace_seconds=600)
+        supervisor.start()
+        wait_until(lambda: bool(pids(started)), "the program runs")
+        process = psutil.Process(pids(started)[0])
+        supervisor.stop()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not is_alive(process)
 
 
 def test_programs_end_with_their_supervisor_even_when_it_is_killed(tmp_path: Path) -> None:

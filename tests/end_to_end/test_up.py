@@ -208,7 +208,7 @@ def test_sigterm_stops_everything_even_a_running_job(up: Appliance, tmp_path: Pa
     (tmp_path / "go").touch()
     assert up.process.stop(signal.SIGTERM) == 0, up.process.output
     assert [process for process in family if is_alive(process)] == []
-    assert up.process.output.endswith("stopped\n")
+    assert up.process.output.endswith("Stopped.\n")
     assert not (up.home / "gateway.json").exists()
     kept = run_command(
         "registry",
