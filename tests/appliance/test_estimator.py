@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
 from appliance import estimator as lib
 from appliance.estimator import Estimator, EstimatorSpec, ModeKeys, RunConfig
@@ -64,6 +65,9 @@ def test_training_leaves_the_files_that_tools_expect(estimator):
         assert name in names
     assert sum("tfevents" in name for name in names) == 1
     assert set(estimator.get_variable_names()) == {"weight", "bias", "global_step"}
+    with open(os.path.join(estimator.model_dir, "graph.pbtxt")) as file:
+        graph = text_format.Parse(file.read(), tf.compat.v1.GraphDef())
+    assert "weight" in {node.name for node in graph.node}
 
 
 def test_a_copied_model_dir_still_loads(estimator, tmp_path):

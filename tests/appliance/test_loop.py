@@ -189,7 +189,14 @@ def test_own_schedule_calls_tensorflows_hooks_at_the_steps_that_monitored_sessio
 def test_ordinary_steps_call_no_hook_of_the_framework(estimator, monkeypatch):
     """Between two due steps a step is one prepared callable: no before_run, no after_run, no session.run."""
     calls = []
-    for hook in (lib.CheckpointSaverHook, lib.StopAtStepHook, lib.SummarySaverHook, lib.StepCounterHook):
+    for hook in (
+        lib.CheckpointSaverHook,
+        lib.LoggingTensorHook,
+        lib.NanTensorHook,
+        lib.StepCounterHook,
+        lib.StopAtStepHook,
+        lib.SummarySaverHook,
+    ):
         for method in ("before_run", "after_run"):
             original = getattr(hook, method)
 
@@ -199,8 +206,20 @@ def test_ordinary_steps_call_no_hook_of_the_framework(estimator, monkeypatch):
 
             monkeypatch.setattr(hook, method, counted)
     estimator.train(line(repeat=None), steps=90)
-    # Summaries and the counter begin at the first step, the stop comes at the last.
-    assert len(calls) <= 6, calls
+    # Log, summaries and counter begin at the first step, the stop comes at the last.
+    assert len(calls) <= 8, calls
+
+
+def test_progress_is_logged_with_its_facts(tmp_path, caplog):
+    caplog.set_level("INFO", "appliance.estimator")
+    config = RunConfig(str(tmp_path), log_step_count_steps=2)
+    Estimator(linear_model_fn, config=config).train(line(repeat=None), steps=4)
+    lines = {name: [r for r in caplog.records if r.message == name] for name in ("training", "training_rate")}
+    assert [record.step for record in lines["training"]] == [0, 2]
+    assert all(record.loss > 0 for record in lines["training"])
+    assert [record.step for record in lines["training_rate"]] == [3]
+    saved = [record.path for record in caplog.records if record.message == "checkpoint_saved"]
+    assert saved == [str(tmp_path / "model.ckpt-0"), str(tmp_path / "model.ckpt-4")]
 
 
 def test_saving_listeners_need_checkpoints(tmp_path):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.hooks.own import CheckpointSaver, StepRate, TrainingLog
 from appliance.estimator.run_config import RunConfig
 
-log = logging.getLogger("appliance.estimator")
 _train = tf.compat.v1.train
 
 
@@ -26,7 +25,7 @@ def training_hooks(config: RunConfig, spec: Any, hooks: Sequence[Any], listeners
     everywhere = [*hooks, _train.NanTensorHook(spec.loss)]
     if config.log_step_count_steps:
         tensors = {"loss": spec.loss, "step": tf.compat.v1.train.get_global_step()}
-        everywhere.append(_train.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
+        everywhere.append(TrainingLog(tensors, every_n_iter=config.log_step_count_steps))
     everywhere.extend(spec.training_hooks)
     savers = _savers(config, spec, [*everywhere, *spec.training_chief_hooks])
     if listeners:
@@ -42,7 +41,7 @@ def _savers(config: RunConfig, spec: Any, others: Sequence[Any]) -> list[Any]:
     if not wanted or any(isinstance(hook, _train.CheckpointSaverHook) for hook in others):
         return []
     return [
-        _train.CheckpointSaverHook(
+        CheckpointSaver(
             config.model_dir,
             save_secs=config.save_checkpoints_secs,
             save_steps=config.save_checkpoints_steps,
@@ -65,9 +64,7 @@ def _attach(listeners: Sequence[Any], savers: Sequence[Any], others: Sequence[An
 def _progress(config: RunConfig, spec: Any) -> list[Any]:
     hooks = []
     if config.log_step_count_steps:
-        hooks.append(
-            _train.StepCounterHook(every_n_steps=config.log_step_count_steps, output_dir=config.model_dir)
-        )
+        hooks.append(StepRate(every_n_steps=config.log_step_count_steps, output_dir=config.model_dir))
     if config.save_summary_steps:
         hooks.append(
             _train.SummarySaverHook(

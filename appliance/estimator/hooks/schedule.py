@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.hooks.own import CheckpointSaver, StepRate, TrainingLog
+
 _train = tf.compat.v1.train
 
 
@@ -119,6 +121,9 @@ _SCHEDULES: dict[type, type[Any]] = {
     _train.SummarySaverHook: _Summaries,
     _train.ProfilerHook: _Summaries,
     _train.LoggingTensorHook: _Logging,
+    CheckpointSaver: _ByTimer,
+    StepRate: _ByTimer,
+    TrainingLog: _Logging,
 }
 
 
