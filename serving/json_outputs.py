@@ -46,14 +46,12 @@ def classifications(result: Classes) -> bytes:
     assert some is not None  # Classify has at least one of them.
     labels = np.full(some.shape, b"", object) if result.labels is None else result.labels
     scores = np.zeros(some.shape, np.float32) if result.scores is None else result.scores
-    rows = (
-        b"["
-        + b",".join(
+    rows = []
+    for row in zip(labels, scores, strict=True):
+        classes = (
             b"[" + _string(label) + b"," + _number(score) + b"]" for label, score in zip(*row, strict=True)
         )
-        + b"]"
-        for row in zip(labels, scores, strict=True)
-    )
+        rows.append(b"[" + b",".join(classes) + b"]")
     return b'{"results":[' + b",".join(rows) + b"]}"
 
 
@@ -99,19 +97,12 @@ def _row_objects(arrays: Mapping[str, np.ndarray]) -> bytes:
     if all(array.dtype != object and _all_finite(array) for array in arrays.values()):
         rows = zip(*arrays.values(), strict=True)
         return orjson.dumps([dict(zip(arrays, row, strict=True)) for row in rows], option=_OPTIONS)
-    keys = [(alias, orjson.dumps(alias) + b":") for alias in arrays]
-    return (
-        b"["
-        + b",".join(
-            b"{"
-            + b",".join(
-                key + _tensor(alias, np.asarray(value)) for (alias, key), value in zip(keys, row, strict=True)
-            )
-            + b"}"
-            for row in zip(*arrays.values(), strict=True)
-        )
-        + b"]"
-    )
+    columns = [
+        [orjson.dumps(alias) + b":" + _tensor(alias, array[row, ...]) for row in range(len(array))]
+        for alias, array in arrays.items()
+    ]
+    objects = (b"{" + b",".join(members) + b"}" for members in zip(*columns, strict=True))
+    return b"[" + b",".join(objects) + b"]"
 
 
 def _tensor(alias: str, array: np.ndarray) -> bytes:

@@ -62,7 +62,7 @@ class PredictBody:
         if not signature.inputs:
             raise InvalidInput(f"Failed to get input map for signature: {signature.name}")
         if self._fast is not None:
-            inputs = _from_simdjson(self._fast, signature)
+            inputs = _from_simdjson(self._fast, signature, self._body.count(b"["))
             self._fast = None  # The parser may be used again once nothing refers to its document.
             if inputs is not None:
                 return inputs
@@ -92,8 +92,12 @@ def _simdjson_object(body: bytes) -> Any:
     return document if isinstance(document, simdjson.Object) else None
 
 
-def _from_simdjson(document: Any, signature: Signature) -> dict[str, np.ndarray] | None:
-    """Return the inputs if they are rectangular lists of numbers all of one kind; else None."""
+def _from_simdjson(document: Any, signature: Signature, brackets: int) -> dict[str, np.ndarray] | None:
+    """Return the inputs if they are rectangular lists of numbers all of one kind; else None.
+
+    simdjson flattens lists however deep they are, so lists that hide among a row's numbers are found by
+    counting: the body must have exactly as many opening brackets as the shapes explain.
+    """
     row_format = "instances" in document
     if row_format == ("inputs" in document):
         return None
@@ -111,7 +115,8 @@ def _from_simdjson(document: Any, signature: Signature) -> dict[str, np.ndarray]
         if found is None:
             return None
         inputs[alias] = found
-    return inputs
+        brackets -= 1 if found.ndim == 1 else 1 + len(found)
+    return inputs if brackets == 0 else None
 
 
 def _numbers(array: Any, dtype: DType | None) -> np.ndarray | None:
@@ -247,7 +252,8 @@ def _flatten(value: Any, dtype: DType | None) -> np.ndarray | None:
         strings[:] = [text_bytes(text) for text in flat]
         return strings.reshape(shape)
     try:
-        return np.array(flat, dtype.numpy).reshape(shape)
+        with np.errstate(over="ignore"):
+            return np.array(flat, dtype.numpy).reshape(shape)
     except (OverflowError, ValueError):
         return None
 

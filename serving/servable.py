@@ -180,6 +180,10 @@ class Servable:
         outputs = iter(_call(function, feeds))
         return [{alias: next(outputs) for alias in aliases} for _, aliases in parts]
 
+    def pace(self, signature_name: str) -> Pace:
+        """How long this signature's runs take."""
+        return self._paces[signature_name]
+
     def close(self) -> None:
         """Free the model's memory. No call may be running, and none may follow."""
         with self._lock:

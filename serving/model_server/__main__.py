@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from serving.model_server import flags as flag_table
+from serving.model_server import start
 
 BAD_USAGE = 255
 """tensorflow_model_server's exit status for a command line it cannot use."""
@@ -32,8 +33,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _version() -> str:
-    own, tensorflow = metadata.version("estimator-appliance"), metadata.version("tensorflow")
-    return f"Appliance ModelServer: {own}\nTensorFlow Library: {tensorflow}"
+    try:
+        own = metadata.version("estimator-appliance")
+    except metadata.PackageNotFoundError:
+        own = "not installed, run from its sources"
+    return f"Appliance ModelServer: {own}\nTensorFlow Library: {metadata.version('tensorflow')}"
 
 
 def _run(flags: flag_table.Flags) -> int:
@@ -47,14 +51,15 @@ def _run(flags: flag_table.Flags) -> int:
     for warning in flags.warnings:
         logging.getLogger(__name__).warning(warning)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # TensorFlow is imported here, so that --help and a wrong flag are answered at once.
-    import uvloop
-
-    from serving.model_server.server import StartFailed, serve
-
     try:
+        start.check(flags)
+        # TensorFlow is imported here, so that what is wrong with the command line is said at once.
+        import uvloop
+
+        from serving.model_server.server import serve
+
         uvloop.run(serve(flags))
-    except StartFailed as error:
+    except start.StartFailed as error:
         print(error, file=sys.stderr)
         return 1
     except flag_table.FlagError as error:

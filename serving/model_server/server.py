@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,11 @@ from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
 from serving.errors import FailedPrecondition, InvalidInput, ServingError
 from serving.manager import ModelConfig, ModelManager
-from serving.model_server import config
-from serving.model_server.flags import FlagError, Flags
+from serving.model_server import config, start
+from serving.model_server.flags import Flags
 from serving.model_server.grpc_service import add_services
 from serving.model_server.rest import RESTApp
+from serving.model_server.start import StartFailed
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,6 @@ _GRPC_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
 )
-
-
-class StartFailed(Exception):
-    """The server cannot start; the text is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +60,9 @@ def configs_from(flags: Flags) -> list[ModelConfig]:
     """Return the models that the flags name.
 
     Raises:
-        StartFailed: none, or the config file cannot be used.
+        StartFailed: the config file cannot be used.
     """
     if not flags.model_config_file:
-        if not flags.model_base_path:
-            raise StartFailed("Neither --model_base_path nor --model_config_file is given: nothing to serve.")
         return [ModelConfig(flags.model_name, flags.model_base_path)]
     try:
         return config.read_file(flags.model_config_file)
@@ -83,8 +77,7 @@ async def serve(flags: Flags) -> None:
         StartFailed: a port is taken, or no model is configured.
         FlagError: neither a gRPC nor a REST address.
     """
-    if not flags.port and not flags.grpc_socket_path and not flags.rest_api_port:
-        raise FlagError("Neither --port, --grpc_socket_path nor --rest_api_port is given: nowhere to listen.")
+    start.check(flags)
     configs = configs_from(flags)
     manager = manager_from(flags)
     try:
@@ -157,7 +150,7 @@ async def _start_rest(flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher
     if flags.rest_api_port == flags.port:
         log.warning("rest_skipped", extra={"reason": "--rest_api_port equals --port", "port": flags.port})
         return None
-    listener = _listen(flags.host, flags.rest_api_port)
+    listener = start.listen(flags.host, flags.rest_api_port, "REST")
     app = RESTApp(dataplane, dispatcher=dispatcher)
     server = rest_server(app)
     task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -191,18 +184,6 @@ def rest_server(app: Any) -> uvicorn.Server:
             timeout_graceful_shutdown=int(DRAIN_SECONDS),
         )
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise StartFailed(f"Cannot listen for REST on {host}:{port}: {error.strerror}.") from error
-    listener.setblocking(False)
-    return listener
 
 
 async def _watch(flags: Flags, manager: ModelManager, stopping: asyncio.Event) -> None:

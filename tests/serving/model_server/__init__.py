@@ -1,0 +1,1 @@
+"""Tests of the model server and the parts it is made of."""
