@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -354,6 +355,10 @@ def test_a_token_is_asked_for_everywhere_but_by_health(tmp_path: Path):
                 with pytest.raises(grpc.RpcError) as caught:
                     stub.Predict(request, metadata=(("authorization", "Bearer secret"),))
                 assert caught.value.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE)
+                reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+                listing = reflection_pb2.ServerReflectionRequest(list_services="")
+                asking = reflection.ServerReflectionInfo(iter([listing]), timeout=DEADLINE_SECONDS)
+                expect(lambda: next(asking), grpc.StatusCode.UNAUTHENTICATED, "authorization: Bearer TOKEN")
                 health_pb2_grpc.HealthStub(channel).Check(
                     health_pb2.HealthCheckRequest(), timeout=DEADLINE_SECONDS
                 )
