@@ -218,6 +218,50 @@ def test_optimizer_object_keeps_no_graph_alive():
     assert [graph() for graph in graphs] == [None, None, None]
 
 
+def mirrored(optimizer, steps=3):
+    """Train as `Training` does, on two devices that share the rows; return both weights, and the step."""
+    with tf.Graph().as_default():
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+        with strategy.scope():
+            step = tf.compat.v1.train.get_or_create_global_step()
+            shares = [ROWS[:2], ROWS[2:]]
+            rows = strategy.experimental_distribute_values_from_function(
+                lambda context: tf.constant(shares[context.replica_id_in_sync_group])
+            )
+
+            def replica(rows):
+                with tf.compat.v1.variable_scope("m"):
+                    w = tf.compat.v1.get_variable("w", initializer=START, use_resource=True)
+                    b = tf.compat.v1.get_variable("b", initializer=np.float32([0.5, -0.5]), use_resource=True)
+                loss = tf.reduce_sum(tf.square(tf.gather(w, rows) + b))
+                train_op = build_train_op(get_optimizer(optimizer), gradients(loss, [w, b]), loss)
+                with tf.control_dependencies([train_op]):
+                    return tf.identity(loss), w
+
+            losses, w = strategy.extended.call_for_each_replica(replica, args=(rows,))
+        config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+        with tf.compat.v1.Session(config=config) as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            for _ in range(steps):
+                session.run(strategy.experimental_local_results(losses))
+            return session.run([*w.values, step.values[0]])
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"])
+def test_replicas_train_together_as_one(name):
+    """The gradients of two mirrored replicas are summed, and both end where one device with all rows does."""
+    first, second, step = mirrored(name)
+    together = Training(name)
+    np.testing.assert_allclose(first, together.w, rtol=1e-6)
+    np.testing.assert_array_equal(second, first)
+    assert step == 3
+
+
+def test_keras_optimizer_without_a_rule_refuses_replicas():
+    with pytest.raises(ValueError, match="Keras optimizer AdamW cannot train 2 replicas here"):
+        mirrored(tf.keras.optimizers.AdamW())
+
+
 def test_unknown_optimizer_is_refused_with_what_is_known():
     with pytest.raises(ValueError, match=r"'Adamm'. Supported names are: Adagrad, Adam, Ftrl, RMSProp, SGD"):
         get_optimizer("Adamm")

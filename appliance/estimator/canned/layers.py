@@ -91,22 +91,32 @@ def _batch_norm(values: tf.Tensor, training: bool, updates: list[Any]) -> tuple[
     size = [values.shape[-1]]
     ones, zeros = tf.compat.v1.ones_initializer(), tf.compat.v1.zeros_initializer()
     gamma, beta = _variable("gamma", size, ones), _variable("beta", size, zeros)
-    moving_mean = _variable("moving_mean", size, zeros, trainable=False)
-    moving_variance = _variable("moving_variance", size, ones, trainable=False)
-    mean, variance = moving_mean.read_value(), moving_variance.read_value()
+    averages = [_average("moving_mean", size, zeros), _average("moving_variance", size, ones)]
+    mean, variance = (average.read_value() for average in averages)
     if training:
-        averages = ((moving_mean, mean), (moving_variance, variance))
+        old = (mean, variance)
         mean, variance = tf.nn.moments(values, axes=[0])
-        for (average, old), new in zip(averages, (mean, variance), strict=True):
-            change = (old - new) * (1.0 - _BATCH_NORM_MOMENTUM)
+        for average, before, now in zip(averages, old, (mean, variance), strict=True):
+            change = (before - now) * (1.0 - _BATCH_NORM_MOMENTUM)
             updates.append(average.assign_sub(change, read_value=False))
     normalized = tf.nn.batch_normalization(values, mean, variance, beta, gamma, _BATCH_NORM_EPSILON)
     return normalized, [gamma, beta]
 
 
-def _variable(name: str, shape: Sequence[int | None], initializer: Any, trainable: bool = True) -> Any:
+def _variable(name: str, shape: Sequence[int | None], initializer: Any) -> Any:
+    return tf.compat.v1.get_variable(name, shape, initializer=initializer, use_resource=True)
+
+
+def _average(name: str, shape: Sequence[int | None], initializer: Any) -> Any:
+    """Create a moving average: each replica keeps its own, and their mean is what is read and saved."""
     return tf.compat.v1.get_variable(
-        name, shape, initializer=initializer, trainable=trainable, use_resource=True
+        name,
+        shape,
+        initializer=initializer,
+        trainable=False,
+        use_resource=True,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.MEAN,
     )
 
 

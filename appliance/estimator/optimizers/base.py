@@ -83,25 +83,48 @@ class GraphOptimizer:
         return [self.apply_gradients(gradients(loss, params))]
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tf.Operation:
-        """Return the operation that applies the gradients, then adds one to `iterations`."""
-        grads_and_vars = self._clip(grads_and_vars)
+        """Return the operation that applies the gradients, then adds one to `iterations`.
+
+        In a replica of a distribution strategy, the gradients of all replicas are summed first.
+        """
+        pairs = self._clip(grads_and_vars)
+        replica = tf.distribute.get_replica_context()
+        if replica is None:
+            return self._apply(tf.distribute.get_strategy(), pairs)
+        if replica.num_replicas_in_sync == 1:
+            return self._apply(replica.strategy, pairs)
+        return replica.merge_call(self._apply_summed, args=(pairs,))
+
+    def _apply_summed(self, strategy: Any, pairs: Sequence[tuple[Any, Any]]) -> tf.Operation:
+        summed = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+        variables = [variable for _, variable in pairs]
+        return self._apply(strategy, list(zip(summed, variables, strict=True)))
+
+    def _apply(self, strategy: Any, pairs: Sequence[tuple[Any, Any]]) -> tf.Operation:
         # A second optimizer of the same name gets `_1` behind it, as in tf.estimator.
         with tf.name_scope("training/"), tf.name_scope(self.name) as scope:
             hypers = self._hyper_values(scope)
             prepared: dict[tf.DType, dict[str, tf.Tensor]] = {}
             updates = []
-            for gradient, variable in grads_and_vars:
+            for gradient, variable in pairs:
                 dtype = variable.dtype.base_dtype
                 if dtype not in prepared:
                     prepared[dtype] = self.prepare({name: tf.cast(v, dtype) for name, v in hypers.items()})
-                shared = prepared[dtype]
-                slots = self._make_slots(scope, variable)
-                if isinstance(gradient, tf.IndexedSlices):
-                    updates.append(self.apply_sparse(gradient, variable, slots, shared))
+                slots = self._make_slots(strategy, scope, variable)
+                if strategy.num_replicas_in_sync == 1:
+                    updates.append(self._update(variable, gradient, slots, prepared[dtype]))
                 else:
-                    updates.append(self.apply_dense(gradient, variable, slots, shared))
+                    arguments = (gradient, slots, prepared[dtype])
+                    updates.append(strategy.extended.update(variable, self._update, args=arguments))
             with tf.control_dependencies([tf.group(*updates)]):
                 return self._iterations.assign_add(1, read_value=False, name="count_step")
+
+    def _update(
+        self, variable: Any, gradient: Any, slots: Mapping[str, Any], shared: Mapping[str, Any]
+    ) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            return self.apply_sparse(gradient, variable, slots, shared)
+        return self.apply_dense(gradient, variable, slots, shared)
 
     def prepare(self, hypers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the tensors that the updates of all variables share, from the hyper-parameters."""
@@ -138,14 +161,13 @@ class GraphOptimizer:
             values["epsilon"] = tf.constant(self.epsilon, tf.float32)
         return values
 
-    def _make_slots(self, scope: str, variable: Any) -> dict[str, Any]:
+    def _make_slots(self, strategy: Any, scope: str, variable: Any) -> dict[str, Any]:
         slots = {}
-        for slot, attribute in self.slots.items():
-            initial = float(getattr(self, attribute)) if attribute else 0.0
-            slots[slot] = _variable(
-                f"{scope}{variable.op.name}/{slot}",
-                partial(tf.fill, variable.shape, tf.cast(initial, variable.dtype.base_dtype)),
-            )
+        with strategy.extended.colocate_vars_with(variable):
+            for slot, attribute in self.slots.items():
+                value = float(getattr(self, attribute)) if attribute else 0.0
+                initial = partial(_filled, variable.shape, value, variable.dtype.base_dtype)
+                slots[slot] = _variable(f"{scope}{variable.op.name}/{slot}", initial)
         return slots
 
     def _clip(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
@@ -185,6 +207,10 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (values, rows) of a sparse gradient with repeated rows summed, so that each occurs once."""
     rows, position = tf.unique(gradient.indices)
     return tf.math.unsorted_segment_sum(gradient.values, position, tf.shape(rows)[0]), rows
+
+
+def _filled(shape: tf.TensorShape, value: float, dtype: tf.DType) -> tf.Tensor:
+    return tf.fill(shape, tf.constant(value, dtype))
 
 
 def _variable(name: str, initial: Callable[[], tf.Tensor]) -> Any:

@@ -66,7 +66,17 @@ class KerasRule(GraphOptimizer):
         self._optimizer = optimizer
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tf.Operation:
-        """See `GraphOptimizer`."""
+        """See `GraphOptimizer`. One replica only.
+
+        Raises:
+            ValueError: the model is replicated by a distribution strategy.
+        """
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            raise ValueError(
+                f"The Keras optimizer {self.name} cannot train {replicas} replicas here. Use Adagrad, Adam, "
+                "Ftrl, RMSprop or SGD without weight decay, or a tf.compat.v1.train optimizer."
+            )
         variables = [variable for _, variable in grads_and_vars]
         with tf.name_scope("training/"), tf.name_scope(self.name) as scope:
             with tf.variable_creator_scope(_named_under(scope)):
