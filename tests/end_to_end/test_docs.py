@@ -30,6 +30,7 @@ def test_every_block_of_a_document_runs(document: Path, tmp_path: Path) -> None:
         "APPLIANCE_HOME": str(tmp_path / "home"),
         "APPLIANCE_REST_PORT": str(rest),
         "APPLIANCE_GRPC_PORT": str(grpc),
+        "APPLIANCE_URL": f"http://127.0.0.1:{rest}",
         "DOCS_REPLACE": f":8501=:{rest},:8500=:{grpc}",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
