@@ -16,7 +16,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    column,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -259,11 +273,11 @@ def _alembic_config(script_location: str) -> Any:
 
 
 def _found_revision(connection: Connection, version_table: str) -> str | None:
-    from alembic.runtime.migration import MigrationContext
-
-    return MigrationContext.configure(
-        connection, opts={"version_table": version_table}
-    ).get_current_revision()
+    # Read without Alembic, whose migration context writes two lines to the log each time it is asked.
+    if not inspect(connection).has_table(version_table):
+        return None
+    query = select(column("version_num", String)).select_from(table(version_table))
+    return connection.execute(query).scalar_one_or_none()
 
 
 def _newest_revision(script_location: str) -> str:

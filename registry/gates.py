@@ -97,6 +97,8 @@ class NoWorse:
             detail = f"{self.text}: {self.label} version {other.version} has no metric {self.metric!r}"
             return GateCheck(self.text, False, measured, wanted, detail)
         bound = reference - self.margin if self.higher_is_better else reference + self.margin
+        # 0.8 - 0.1 is a little more than 0.7 in binary, and a version at exactly 0.7 must pass.
+        bound = round(bound, 12) if self.margin else bound
         compare, words = _COMPARE[">=" if self.higher_is_better else "<="]
         margin = f", margin {self.margin:g}" if self.margin else ""
         wanted = f"{words} {bound:g} ({self.label} version {other.version}: {reference:g}{margin})"

@@ -52,6 +52,7 @@ def test_thresholds(rule: str, auc: float, passed: bool) -> None:
         ("auc no worse than production", 0.69, 0.7, False),
         ("auc no worse than production by more than 0.01", 0.6901, 0.7, True),
         ("auc no worse than production by more than 0.01", 0.68, 0.7, False),
+        ("auc no worse than production by more than 0.1", 0.7, 0.8, True),
         ("average_loss no worse than production", 0.3, 0.31, True),
         ("average_loss no worse than production", 0.32, 0.31, False),
         ("average_loss no worse than production by more than 0.02", 0.32, 0.31, True),
