@@ -20,8 +20,8 @@ from serving.servable import Pace
 
 T = TypeVar("T")
 
-LARGE_REQUEST = 262_144
-"""Bytes from which a request always goes to the pool."""
+LARGE_REQUEST = 1 << 22
+"""Bytes from which a request always goes to the pool, whatever was measured: parsing it alone takes long."""
 _MAX_KINDS = 4096
 
 

@@ -1,0 +1,80 @@
+"""Sends one request over and over on some connections, and prints as JSON how many were answered and how
+fast.
+
+    python -m benchmarks.serving_load (rest|grpc) HOST:PORT CONNECTIONS SECONDS PAYLOAD_FILE
+
+A process of its own, so that the server has its own interpreter; no parsing of answers beyond their length
+and status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+PATH = "/v1/models/model:predict"
+METHOD = "/tensorflow.serving.PredictionService/Predict"
+
+
+async def rest(address: str, payload: bytes, deadline: float, latencies: list[float]) -> None:
+    """Ask on one keep-alive connection until the deadline."""
+    host, port = address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 24)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(payload)}\r\n\r\n".encode()
+    message = head + payload
+    while (started := time.perf_counter()) < deadline:
+        writer.write(message)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"The server answered {answer.splitlines()[0].decode()}")
+        await reader.readexactly(int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+        latencies.append(time.perf_counter() - started)
+    writer.close()
+
+
+async def grpc(address: str, payload: bytes, deadline: float, latencies: list[float]) -> None:
+    """Ask on one channel until the deadline."""
+    import grpc as library
+
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    async with library.aio.insecure_channel(address, options=options) as channel:
+        call = channel.unary_unary(METHOD)
+        while (started := time.perf_counter()) < deadline:
+            await call(payload)
+            latencies.append(time.perf_counter() - started)
+
+
+async def measure(
+    protocol: str, address: str, connections: int, seconds: float, payload: bytes
+) -> dict[str, float]:
+    """Return requests per second and the median and 99th percentile of the latency, in milliseconds."""
+    ask = {"rest": rest, "grpc": grpc}[protocol]
+    await asyncio.gather(
+        *(ask(address, payload, time.perf_counter() + seconds / 4, []) for _ in range(connections))
+    )
+    latencies: list[float] = []
+    started = time.perf_counter()
+    await asyncio.gather(*(ask(address, payload, started + seconds, latencies) for _ in range(connections)))
+    elapsed = time.perf_counter() - started
+    latencies.sort()
+    return {
+        "requests_per_second": len(latencies) / elapsed,
+        "p50_ms": latencies[len(latencies) // 2] * 1e3,
+        "p99_ms": latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)] * 1e3,
+    }
+
+
+def main() -> None:
+    """Measure as the command line says."""
+    protocol, address, connections, seconds, file = sys.argv[1:]
+    result = uvloop.run(measure(protocol, address, int(connections), float(seconds), Path(file).read_bytes()))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
