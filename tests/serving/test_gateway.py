@@ -34,7 +34,6 @@ from tests.serving.gateway_support import (
     DEADLINE_SECONDS,
     Load,
     Models,
-    ModelServer,
     Running,
     predict_request,
     wait_until,
@@ -46,14 +45,13 @@ def house(request, tmp_path_factory) -> Iterator[tuple[Running, Models]]:
     """A gateway on one of the runtimes, and the models of its registry."""
     folder = tmp_path_factory.mktemp(request.param)
     registry = Registry(f"sqlite:///{folder}/registry.db", folder / "models")
-    server = ModelServer(folder) if request.param == "sidecar" else None
-    if server is not None:
-        server.start()
-    running = Running(registry, server.runtime() if server else EmbeddedRuntime(), name="test")
+    if request.param == "sidecar":
+        runtime = request.getfixturevalue("model_server").runtime()
+    else:
+        runtime = EmbeddedRuntime()
+    running = Running(registry, runtime, name="test")
     yield running, Models(registry, folder)
     running.stop()
-    if server is not None:
-        server.kill()
     registry.close()
 
 

@@ -29,15 +29,6 @@ def models(tmp_path: Path) -> Iterator[Models]:
         yield Models(registry, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[ModelServer]:
-    """One for all tests, as it starts slowly; so each test has a model name of its own."""
-    server = ModelServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
 def run() -> Iterator[Callable[..., Running]]:
     """Start gateways; stop those still running in the end."""
@@ -71,17 +62,17 @@ def direct_states(server: ModelServer, model: str) -> dict[int, str]:
     return {status.version: names.Name(status.state) for status in statuses}
 
 
-def test_it_is_waited_for_configured_killed_and_configured_again(models, server, run):
+def test_it_is_waited_for_configured_killed_and_configured_again(models, model_server, run):
     """The whole life of a sidecar, under load from where it first serves."""
-    server.kill()
+    model_server.kill()
     models.publish("life", 2)
     models.registry.promote("life", 1, actor="test")
-    running = run(models.registry, server.runtime())
+    running = run(models.registry, model_server.runtime())
     problems = wait_until(lambda: running.gateway.state()["problems"], "the missing sidecar noticed")
-    assert f"Cannot reach the model server at 127.0.0.1:{server.grpc_port}" in problems["runtime"]
+    assert f"Cannot reach the model server at 127.0.0.1:{model_server.grpc_port}" in problems["runtime"]
     assert running.predict("life")[0] == 503
 
-    server.start()
+    model_server.start()
     running.wait_applied()
     assert running.predict("life") == (200, [1.0])
     running.promote("life", 2)
@@ -90,9 +81,9 @@ def test_it_is_waited_for_configured_killed_and_configured_again(models, server,
     with Load(running, "life", expected=(2.0,)) as load:
         load.wait_for_more()
         assert load.failures == []
-        server.kill()
+        model_server.kill()
         wait_until(lambda: load.failures, "the death noticed by clients")
-        server.start()
+        model_server.start()
         wait_until(lambda: running.predict("life") == (200, [2.0]), "serving again")
         wait_until(lambda: running.gateway.state()["healthy"], "healthy again")
         already = len(load.failures)
@@ -103,14 +94,14 @@ def test_it_is_waited_for_configured_killed_and_configured_again(models, server,
         load.failures
     )
     wait_until(
-        lambda: direct_states(server, "life") == {1: "AVAILABLE", 2: "AVAILABLE"},
+        lambda: direct_states(model_server, "life") == {1: "AVAILABLE", 2: "AVAILABLE"},
         "the rollback target loaded too",
     )
 
 
-def test_its_own_labels_follow_the_routes(models, server, run):
+def test_its_own_labels_follow_the_routes(models, model_server, run):
     models.publish("followed", 3)
-    running = run(models.registry, server.runtime())
+    running = run(models.registry, model_server.runtime())
     running.promote("followed", 1)
     running.promote("followed", 2, label="canary")
     running.promote("followed", 3)
@@ -118,7 +109,7 @@ def test_its_own_labels_follow_the_routes(models, server, run):
     def labels() -> dict[str, int] | None:
         try:
             return {
-                label: direct_prediction(server, "followed", label=label)
+                label: direct_prediction(model_server, "followed", label=label)
                 for label in ("production", "canary")
             }
         except grpc.RpcError:
@@ -130,31 +121,31 @@ def test_its_own_labels_follow_the_routes(models, server, run):
     wait_until(lambda: labels() == {"production": 1, "canary": 2}, "the label rolled back")
 
 
-def test_a_restarted_gateway_takes_over_what_it_finds(models, server, run):
+def test_a_restarted_gateway_takes_over_what_it_finds(models, model_server, run):
     models.publish("taken_over", 2)
-    running = run(models.registry, server.runtime())
+    running = run(models.registry, model_server.runtime())
     running.promote("taken_over", 1)
-    second = run(models.registry, server.runtime())
+    second = run(models.registry, model_server.runtime())
     second.wait_applied()
     assert second.predict("taken_over") == (200, [1.0])
     second.promote("taken_over", 2)
     assert second.predict("taken_over") == (200, [2.0])
 
 
-def test_a_model_without_labels_is_unloaded(models, server, run):
+def test_a_model_without_labels_is_unloaded(models, model_server, run):
     models.publish("unlabelled", 1)
-    running = run(models.registry, server.runtime())
+    running = run(models.registry, model_server.runtime())
     running.promote("unlabelled", 1)
     running.registry.remove_label("unlabelled", "production", actor="test")
     running.gateway.wake()
-    wait_until(lambda: direct_states(server, "unlabelled") == {1: "END"}, "unloaded")
+    wait_until(lambda: direct_states(model_server, "unlabelled") == {1: "END"}, "unloaded")
     assert running.predict("unlabelled")[0] == 404
 
 
-def test_a_failed_version_is_tried_again_when_it_is_promoted_again(models, server, run):
+def test_a_failed_version_is_tried_again_when_it_is_promoted_again(models, model_server, run):
     models.publish("retried", 1)
     corrupt = models.publish_corrupt("retried")
-    running = run(models.registry, server.runtime())
+    running = run(models.registry, model_server.runtime())
     running.promote("retried", 1)
     running.registry.promote("retried", corrupt, actor="test")
     wait_until(lambda: running.registry.labels("retried") == {"production": 1}, "undone")
@@ -164,12 +155,12 @@ def test_a_failed_version_is_tried_again_when_it_is_promoted_again(models, serve
     assert running.predict("retried") == (200, [2.0])
 
 
-def test_base_paths_are_given_as_the_sidecar_sees_them(tmp_path, models, server, run):
+def test_base_paths_are_given_as_the_sidecar_sees_them(tmp_path, models, model_server, run):
     """In compose the artifacts are mounted at one place here and at another there."""
     (tmp_path / "mounted").symlink_to(tmp_path / "models")
     models.publish("mounted", 1)
     there = {"artifact_root": str(tmp_path / "models"), "model_root": str(tmp_path / "mounted")}
-    runtime = server.runtime(**there)
+    runtime = model_server.runtime(**there)
     running = run(models.registry, runtime)
     running.promote("mounted", 1)
     assert running.predict("mounted") == (200, [1.0])
