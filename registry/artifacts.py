@@ -147,7 +147,11 @@ class ArtifactStore:
     def _remove(self, path: str) -> bool:
         if not self._files.exists(path):
             return False
-        self._files.rm(path, recursive=True)
+        try:
+            self._files.rm(path, recursive=True)
+        except FileNotFoundError:
+            # Somebody else removes the same leftovers.
+            return False
         return True
 
     def _path(self, *parts: str) -> str:

@@ -29,6 +29,7 @@ from registry.errors import (
 from registry.records import Gate, GateReport, Promotion, Version
 from registry.tables import GateRow, LabelRow, PromotionRow, VersionRow
 from registry.targets import count_up
+from registry.values import storable
 
 
 class Unset(enum.Enum):
@@ -279,7 +280,7 @@ def _move(session: Session, move: PromotionRow) -> PromotionRow:
     top = latest_move(session, move.model, move.label)
     move.replaces_id = None if top is None else top.id
     move.from_version = None if top is None else top.to_version
-    move.at = versions.now()
+    move.at, move.reason = versions.now(), storable(move.reason)
     session.add(move)
     session.flush()
     row = session.get(LabelRow, (move.model, move.label))

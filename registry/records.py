@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -98,6 +99,17 @@ class GateCheck:
     detail: str
     """A whole sentence for people."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values. JSON has no nan and no infinities: such a measurement is told by name."""
+        is_number = self.measured is None or math.isfinite(self.measured)
+        return {**vars(self), "measured": self.measured if is_number else repr(self.measured)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> GateCheck:
+        """Return the check that `to_json` gave these values for."""
+        measured = values["measured"]
+        return cls(**{**values, "measured": None if measured is None else float(measured)})
+
 
 @dataclass(frozen=True)
 class GateReport:
@@ -127,13 +139,13 @@ class GateReport:
             "label": self.label,
             "gate_revision": self.gate_revision,
             "passed": self.passed,
-            "checks": [dict(vars(check)) for check in self.checks],
+            "checks": [check.to_json() for check in self.checks],
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> GateReport:
         """Return the report that `to_json` gave these values for."""
-        checks = tuple(GateCheck(**check) for check in values["checks"])
+        checks = tuple(GateCheck.from_json(check) for check in values["checks"])
         return cls(values["model"], values["version"], values["label"], values["gate_revision"], checks)
 
 

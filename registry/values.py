@@ -31,11 +31,24 @@ def check_label_name(name: str) -> str:
 
 def check_actor(actor: str) -> str:
     """Return `actor`. Raises InvalidInput when it is empty: the history must say who did it."""
-    if not actor or not actor.strip():
+    check_text(actor, "the actor")
+    if not actor.strip():
         raise InvalidInput(
             f"Cannot record a change without an actor; got {actor!r}. Pass who does it, as in actor='ada'."
         )
     return actor
+
+
+def check_text(text: str, where: str) -> str:
+    """Return `text`. Raises InvalidInput when it holds NUL or half a surrogate pair, which nobody stores."""
+    if storable(text) != text:
+        raise InvalidInput(f"Cannot store {where}: {text!r} contains NUL or characters that are not Unicode.")
+    return text
+
+
+def storable(text: str) -> str:
+    """Return `text` with a mark in place of whatever no database stores."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def plain(value: Any, where: str) -> Any:
@@ -44,7 +57,9 @@ def plain(value: Any, where: str) -> Any:
     Raises:
         InvalidInput: something in it has no JSON form; the message says where.
     """
-    if value is None or isinstance(value, str | bool | int):
+    if isinstance(value, str):
+        return check_text(value, where)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(float(value))
@@ -52,6 +67,7 @@ def plain(value: Any, where: str) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise InvalidInput(f"Cannot store {where}: the key {key!r} is no string.")
+            check_text(key, f"a key of {where}")
         return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
@@ -90,4 +106,5 @@ def plain_strings(values: Mapping[str, str], where: str) -> dict[str, str]:
     for key, value in values.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"Cannot store {where}[{key!r}] = {value!r}: keys and values must be strings.")
+        check_text(key + value, f"{where}[{key!r}]")
     return dict(values)

@@ -14,7 +14,7 @@ from registry.artifacts import check_saved_model
 from registry.operations import Operations
 from registry.records import Model, Swept, Version
 from registry.tables import ModelRow, VersionRow
-from registry.values import check_actor, check_model_name, plain_strings
+from registry.values import check_actor, check_model_name, check_text, plain_strings
 
 ABANDONED_AFTER_SECONDS = 3600.0
 """How long a publisher may be silent before `sweep` gives its version up."""
@@ -31,6 +31,7 @@ class VersionOperations(Operations):
             ModelExists: there is one, and `exist_ok` is false.
         """
         check_model_name(name)
+        check_text(description, "description")
 
         def work(session: Session) -> ModelRow:
             row, is_new = versions.create_model(session, name, description, exist_ok)
@@ -134,6 +135,7 @@ class VersionOperations(Operations):
             VersionNotFound: there is no such version.
             InvalidInput: a tag is no string.
         """
+        check_text(description or "", "description")
         new_tags = None if tags is None else plain_strings(tags, "tags")
 
         def work(session: Session) -> VersionRow:

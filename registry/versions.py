@@ -22,10 +22,12 @@ from registry.errors import (
 )
 from registry.records import FileDigest, Model, Version
 from registry.tables import LabelRow, ModelRow, VersionRow
-from registry.values import plain, plain_metrics, plain_strings, read_metrics
+from registry.values import check_text, plain, plain_metrics, plain_strings, read_metrics, storable
 
 SHOWN_IN_ERRORS = 10
 """How many known names or numbers an error lists."""
+MORE_THAN_ANY_NUMBER = 2**31
+"""PostgreSQL's integers end here; a larger number is an unknown version and no error of the database."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,11 @@ class Facts:
             metrics=plain_metrics(metrics or {}),
             params=plain(dict(params or {}), "params"),
             step=None if step is None else int(step),
-            job=job,
-            source_revision=source_revision,
+            job=check_text(job, "job"),
+            source_revision=check_text(source_revision, "source_revision"),
             libraries=plain_strings(libraries or {}, "libraries"),
             tags=plain_strings(tags or {}, "tags"),
-            description=description,
+            description=check_text(description, "description"),
         )
 
 
@@ -105,7 +107,7 @@ def create_model(session: Session, name: str, description: str, exist_ok: bool) 
 
 def find_version(session: Session, model: str, number: int) -> VersionRow:
     """Return the version's row. Raises ModelNotFound or VersionNotFound."""
-    row = session.get(VersionRow, (model, number))
+    row = session.get(VersionRow, (model, number)) if 0 < number < MORE_THAN_ANY_NUMBER else None
     if row is None:
         find_model(session, model)
         newest = select(VersionRow.version).where(VersionRow.model == model, VersionRow.state != "deleted")
@@ -179,7 +181,7 @@ def fail(session: Session, model: str, number: int, reason: str) -> None:
     find_model(session, model, lock=True)
     row = find_version(session, model, number)
     if row.state == "pending":
-        row.state, row.error = "failed", reason
+        row.state, row.error = "failed", storable(reason)
 
 
 def fail_abandoned(session: Session, model: str, older_than_seconds: float) -> None:

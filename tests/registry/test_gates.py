@@ -1,8 +1,10 @@
 """Gates: how rules are read, what they say about a version, and what a refused promotion tells."""
 
+import json
 import math
 import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +160,18 @@ def test_force_overrides_the_gate_with_a_reason_and_is_recorded(census: Registry
     assert not forced.gate_report.passed
     census.set_gate("census", "production", [], actor="ada")
     assert not census.promote("census", 2, actor="ada", force=True, reason="in a hurry").forced
+
+
+def test_forced_promotion_of_a_diverged_version_is_kept_in_the_history(
+    census: Registry, saved_model: Path
+) -> None:
+    census.publish("census", saved_model, metrics={"auc": math.nan, "loss": math.inf})
+    census.set_gate("census", "production", ["auc >= 0.7", "loss <= 1"], actor="ada")
+    census.promote("census", 6, actor="ada", force=True, reason="to see the alarm\0")
+    (move,) = census.history("census")
+    assert [str(check.measured) for check in move.gate_report.checks] == ["nan", "inf"]
+    assert move.reason == "to see the alarm\N{REPLACEMENT CHARACTER}"
+    json.dumps(move.gate_report.to_json(), allow_nan=False)
 
 
 def test_history_keeps_what_the_gate_said(census: Registry) -> None:

@@ -101,6 +101,9 @@ def test_unknown_models_and_versions_are_named_with_those_that_are_there(census:
             call()
     with pytest.raises(VersionNotFound, match="version 9 of model 'census'; newest registered: 5, 4"):
         census.delete_version("census", 9, actor="ada")
+    for number in (0, -1, 10**12):
+        with pytest.raises(VersionNotFound, match=f"version {number} of"):
+            census.resolve("census", number)
 
 
 def test_creating_a_model_twice_is_refused_unless_it_may_exist(registry: Registry) -> None:
@@ -170,6 +173,8 @@ def test_facts_that_cannot_be_kept_are_refused_before_anything_is_done(
         ({"params": {1: 2}}, "params: the key 1 is no string"),
         ({"tags": {"team": 1}}, r"tags\['team'\] = 1: keys and values must be strings"),
         ({"step": -1}, "step -1"),
+        ({"description": "\0"}, "description: .* contains NUL"),
+        ({"params": {"name": "\udc80"}}, r"params\['name'\]: .* not Unicode"),
     ):
         with pytest.raises(InvalidInput, match=message):
             registry.publish("census", saved_model, **facts)
