@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -15,4 +16,5 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="left" if index == 0 else "right")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    # Without a terminal there is no width to keep to.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

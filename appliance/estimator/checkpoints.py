@@ -83,9 +83,8 @@ def pinned(checkpoint_path: str) -> Iterator[str]:
         _link_all(prefix, folder)
         yield str(folder / prefix.name)
     finally:
+        # The folder of all pins stays: another process may be about to make its own in it.
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # Another pin is in use: the last one removes the folder.
-            folder.parent.rmdir()
 
 
 def _link_all(prefix: Path, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,7 +61,9 @@ class Exporter:
             given = unknown or "none"
             raise ValueError(f"Give input receiver functions for some of {list(_TAGS)}. Given: {given}")
         final = export_utils.get_timestamped_export_dir(base)
-        temporary = export_utils.get_temp_export_dir(final)
+        # Two processes may export in the same second. TensorFlow Serving passes over names that are no
+        # numbers.
+        temporary = export_utils.get_temp_export_dir(final) + f"-{uuid.uuid4().hex}".encode()
         try:
             self._write(temporary, receiver_fns, as_text)
             _copy_assets(temporary, assets_extra or {})

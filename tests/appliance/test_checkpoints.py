@@ -24,7 +24,7 @@ def test_a_pinned_checkpoint_survives_its_deletion(trained):
         results = trained.evaluate(line(), checkpoint_path=pin)
         assert results["global_step"] == int(path.rsplit("-", 1)[1])
         assert checkpoints.unpinned(pin) == path
-    assert not os.path.exists(os.path.join(trained.model_dir, "eval-pins"))
+    assert os.listdir(os.path.join(trained.model_dir, "eval-pins")) == []
 
 
 def test_pins_of_one_checkpoint_do_not_disturb_each_other(trained):

@@ -1,6 +1,7 @@
 """Serving input receivers and exported SavedModels."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,6 +80,17 @@ def test_two_exports_in_one_second_get_names_of_their_own(trained, tmp_path):
     paths = {trained.export_saved_model(str(tmp_path), receiver_fn) for _ in range(2)}
     assert len(paths) == 2
     assert len(os.listdir(tmp_path)) == 2
+
+
+def test_exports_at_the_same_time_do_not_meet(trained, tmp_path):
+    """Two threads that start in the same second both publish a whole model."""
+    receiver_fn = export.build_parsing_serving_input_receiver_fn(FEATURES)
+    with ThreadPoolExecutor(2) as pool:
+        paths = set(pool.map(lambda _: trained.export_saved_model(str(tmp_path), receiver_fn), range(2)))
+    assert sorted(os.listdir(tmp_path)) == sorted(os.path.basename(os.fsdecode(path)) for path in paths)
+    assert len(paths) == 2
+    for path in paths:
+        assert tf.saved_model.contains_saved_model(os.fsdecode(path))
 
 
 def test_nothing_is_left_when_the_export_fails(trained, tmp_path):

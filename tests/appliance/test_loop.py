@@ -222,6 +222,61 @@ def test_progress_is_logged_with_its_facts(tmp_path, caplog):
     assert saved == [str(tmp_path / "model.ckpt-0"), str(tmp_path / "model.ckpt-4")]
 
 
+def test_hooks_of_the_caller_see_a_nan_before_it_ends_training(estimator):
+    seen = []
+
+    class Sees(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            seen.append(1)
+
+    with pytest.raises(lib.NanLossDuringTrainingError):
+        estimator.train(line(repeat=None, slope=float("nan")), hooks=[Sees()], steps=5)
+    assert seen == [1]
+
+
+def test_a_nan_may_end_training_quietly(tmp_path):
+    """A NanTensorHook of the model_fn that does not fail asks to stop, and training ends well."""
+
+    def model_fn(features, labels, mode, params):
+        loss = linear_model_fn(features, labels, mode, params).loss
+        return lib.EstimatorSpec(
+            mode,
+            loss=tf.zeros([]),
+            train_op=tf.compat.v1.train.get_global_step().assign_add(1),
+            training_hooks=[lib.NanTensorHook(loss, fail_on_nan_loss=False)],
+        )
+
+    model = Estimator(model_fn, model_dir=str(tmp_path))
+    model.train(line(repeat=None, slope=float("nan")), steps=5)
+    assert model.get_variable_value("global_step") == 1
+
+
+def test_hooks_and_scaffold_of_the_spec_are_honoured(tmp_path):
+    everyone, chief, evaluation, initialised = Recorder(), Recorder(), Recorder(), []
+
+    def model_fn(features, labels, mode, params):
+        spec = linear_model_fn(features, labels, mode, params)
+        scaffold = tf.compat.v1.train.Scaffold(
+            init_fn=lambda scaffold, session: initialised.append(session.run("weight/Read/ReadVariableOp:0")),
+            saver=tf.compat.v1.train.Saver(max_to_keep=1),
+        )
+        return spec._replace(
+            training_hooks=[everyone],
+            training_chief_hooks=[chief],
+            evaluation_hooks=[evaluation],
+            scaffold=scaffold,
+        )
+
+    model = Estimator(model_fn, config=RunConfig(str(tmp_path), save_checkpoints_steps=1))
+    model.train(line(repeat=None), steps=2)
+    assert [hook.calls.count("after_run") for hook in (everyone, chief, evaluation)] == [2, 2, 0]
+    assert len(initialised) == 1, "init_fn runs once, when there is no checkpoint yet"
+    assert [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-2.index"]
+    model.evaluate(line(count=4, batch=4))
+    assert evaluation.calls[-1] == "end"
+    assert len(initialised) == 1
+
+
 def test_saving_listeners_need_checkpoints(tmp_path):
     config = RunConfig(str(tmp_path), save_checkpoints_steps=None, save_checkpoints_secs=None)
     model = Estimator(linear_model_fn, config=config)
