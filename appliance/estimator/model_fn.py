@@ -208,8 +208,7 @@ def _checked_metric(key: str, metric: Any) -> Any:
 
 
 def _is_keras_metric(value: Any) -> bool:
-    # Only a program that has imported Keras can hold a Keras metric; importing it here would slow every
-    # start.
+    # TensorFlow does without Keras; only where it has been imported can there be one of its metrics.
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(value, keras.metrics.Metric)
 

@@ -61,8 +61,7 @@ class Exporter:
             given = unknown or "none"
             raise ValueError(f"Give input receiver functions for some of {list(_TAGS)}. Given: {given}")
         final = export_utils.get_timestamped_export_dir(base)
-        # Two processes may export in the same second. TensorFlow Serving passes over names that are no
-        # numbers.
+        # Two processes may export in the same second. Serving passes over names that are no numbers.
         temporary = export_utils.get_temp_export_dir(final) + f"-{uuid.uuid4().hex}".encode()
         try:
             self._write(temporary, receiver_fns, as_text)

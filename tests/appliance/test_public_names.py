@@ -15,9 +15,3 @@ def test_importing_the_package_imports_no_tensorflow():
     script = "import sys, appliance; print([name for name in sys.modules if name.startswith('tensorflow')])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-
-
-def test_importing_the_library_imports_no_keras():
-    script = "import sys, appliance.estimator; print('keras' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
