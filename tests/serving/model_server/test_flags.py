@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,11 @@ def test_flags_without_effect_are_taken_with_a_warning() -> None:
 def test_help_names_every_flag() -> None:
     text = usage()
     assert [flag.name for flag in FLAGS if f"--{flag.name}" not in text] == []
+
+
+def test_the_document_names_every_flag_that_works() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
+    assert [flag.name for flag in FLAGS if flag.works and f"`--{flag.name}`" not in text] == []
 
 
 @pytest.mark.parametrize(
