@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column_v2 as fc
 
+from appliance.estimator.crossing import crossed, fingerprint
+
 _SINGLE_KEY_COLUMNS = (
     fc.HashedCategoricalColumn,
     fc.VocabularyFileCategoricalColumn,
@@ -125,6 +127,7 @@ class FeatureInputs:
         self._features = dict(features)
         self._tables: dict[tuple[Any, str], Any] = {}
         self._single: dict[Any, SingleIds | None] = {}
+        self._fingerprints: dict[Any, tf.Tensor | None] = {}
         self.cache = fc.FeatureTransformationCache(self._features)
         self._table_state = ColumnState(self._tables)
 
@@ -218,28 +221,30 @@ class FeatureInputs:
         return SingleIds.of(tf.cast(tf.reshape(buckets, [-1]), tf.int64), complete=True)
 
     def _crossed_ids(self, column: Any) -> SingleIds | None:
-        inputs: list[Any] = []
-        missing = []
-        for leaf in fc._collect_leaf_level_keys(column):
-            if isinstance(leaf, str):
-                if self._single_values(leaf) is None:
-                    return None
-                inputs.append(self.cache.get(leaf, self._table_state))
-                continue
-            single = self.single_ids(leaf)
-            if single is None:
-                return None
-            # An id of -1 is either a missing value, and then the example has no cross, or a word outside the
-            # vocabulary, which is crossed as -1. Only the feature's own values tell which.
-            values = self._single_values(leaf.key) if single.present is not None else None
-            if values is not None:
-                missing.append(_missing(values))
-            inputs.append(_full_sparse(single.ids))
-        crossed = tf.sparse.cross_hashed(inputs, column.hash_bucket_size, column.hash_key).values
+        leaves = fc._collect_leaf_level_keys(column)
+        fingerprints = [self._fingerprint(leaf) for leaf in leaves]
+        if any(part is None for part in fingerprints):
+            return None
+        ids = crossed(fingerprints, column.hash_bucket_size, column.hash_key)
+        # An id of -1 is either a missing value, and then the example has no cross, or a word outside the
+        # vocabulary, which is crossed as -1. Only the feature's own values tell which.
+        looked_up = [leaf for leaf in leaves if isinstance(leaf, _SINGLE_KEY_COLUMNS)]
+        missing = [_missing(self._single_values(leaf.key)) for leaf in looked_up]
         if not missing:
-            return SingleIds.of(crossed, complete=True)
+            return SingleIds.of(ids, complete=True)
         somewhere = missing[0] if len(missing) == 1 else tf.reduce_any(tf.stack(missing), axis=0)
-        return SingleIds.of(tf.where(somewhere, tf.constant(-1, tf.int64), crossed), complete=False)
+        return SingleIds.of(tf.where(somewhere, tf.constant(-1, tf.int64), ids), complete=False)
+
+    def _fingerprint(self, leaf: Any) -> tf.Tensor | None:
+        """Return what a feature or column adds to crosses, or None if it has not one value a row."""
+        if leaf not in self._fingerprints:
+            if isinstance(leaf, str):
+                values = self._single_values(leaf)
+            else:
+                single = self.single_ids(leaf)
+                values = None if single is None else single.ids
+            self._fingerprints[leaf] = None if values is None else fingerprint(values)
+        return self._fingerprints[leaf]
 
     def sparse_ids(self, column: Any, state: ColumnState) -> Any:
         """Return the ids and weights of any categorical column, as two-dimensional SparseTensors."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from appliance.estimator.crossing import crossed, fingerprint
 from appliance.estimator.feature_columns import dense_input, linear_model
 from appliance.estimator.feature_inputs import FeatureInputs
 
@@ -112,6 +113,23 @@ def test_cross_of_raw_features_hashes_as_tensorflow_does():
     np.testing.assert_array_equal(here.ravel(), crossed.values.numpy() + 2.0)
 
 
+@pytest.mark.parametrize("key", [None, 0, 5, 2**63 - 1])
+def test_crosses_fall_into_the_buckets_that_tensorflow_gives_them(key):
+    """For long and empty strings, negative numbers, and numbers of buckets of all sizes."""
+    random = np.random.RandomState(5)
+    strings = np.array([b"x" * n + str(n * n).encode() for n in random.randint(0, 90, size=500)])
+    strings[:3] = b""
+    numbers = random.randint(-(2**62), 2**62, size=500)
+    small = random.randint(0, 3, size=500).astype(np.int32)
+    for leaves in ([strings, small], [numbers, strings, strings], [small, numbers]):
+        parts = [fingerprint(tf.constant(leaf)) for leaf in leaves]
+        for buckets in (1, 10, 1000, 2**62):
+            here = crossed(parts, buckets, key)
+            dense = [tf.constant(leaf.reshape(-1, 1)) for leaf in leaves]
+            there = tf.sparse.cross_hashed(dense, buckets, key)
+            np.testing.assert_array_equal(here, there.values)
+
+
 def test_several_values_a_row_are_combined():
     features = {"word": np.array([["ant", "bee"], ["ant", ""], ["", ""]])}
     for combiner, expected in {"sum": [3.0, 1.0, 0.0], "mean": [1.5, 1.0, 0.0]}.items():
@@ -151,13 +169,16 @@ def test_parts_of_a_model_share_transformations_and_tables():
     hashed = fc.categorical_column_with_hash_bucket("color", 5)
 
     def build(inputs):
-        linear_model(inputs, [hashed, word(), fc.crossed_column([word(), "color"], 7)], 1)
+        crosses = [fc.crossed_column([word(), "color"], 7), fc.crossed_column(["color", age_buckets()], 7)]
+        linear_model(inputs, [hashed, word(), *crosses], 1)
         dense_input(inputs, [fc.embedding_column(hashed, 2), fc.indicator_column(word())])
         return tf.constant(0)
 
     _, graph = run(build)
     counts = Counter(op.type for op in graph.get_operations())
-    assert counts["StringToHashBucketFast"] == 1
+    # One for the column, and two for the string's fingerprint, which both crosses use.
+    assert counts["StringToHashBucketFast"] == 1 + 2
+    assert counts["SparseCross"] == 0
     assert counts["HashTableV2"] == counts["LookupTableFindV2"] == 1
 
 
