@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from appliance.settings import Settings
+from appliance.settings import Settings, settings_environment
 from appliance.startup import StartError, check_database, check_folder, check_folders, check_ports, only_one
 from appliance.supervisor import CannotStart, Program, Supervisor
 
@@ -72,11 +72,7 @@ def run(settings: Settings, tell: Callable[[str], None]) -> None:
 
 def programs(settings: Settings, logs: Path, ready_file: Path) -> tuple[Program, Program]:
     """Return the gateway and the trainer, with the settings as their environment."""
-    environment = {
-        f"APPLIANCE_{name.upper()}": str(value)
-        for name, value in settings.model_dump().items()
-        if value != ""
-    }
+    environment = settings_environment(settings)
     command = [sys.executable, "-m", "appliance.cli"]
     return (
         Program(
@@ -116,14 +112,16 @@ def is_healthy(url: str) -> bool:
         return False
 
 
-def where(settings: Settings, ready: Mapping[str, int | str]) -> list[str]:
-    """Return the lines that tell a person where everything is."""
+def where(
+    settings: Settings, ready: Mapping[str, int | str], stop: str = "Stop it with Ctrl-C."
+) -> list[str]:
+    """Return the lines that tell a person where everything is, and last how to `stop` it."""
     return [
         f"The appliance is up at {ready['url']}.",
         f"  predictions  {ready['url']}/v1/models/...   gRPC {ready['grpc']}",
         f"  control      {ready['url']}/api/v1   (client and command: APPLIANCE_URL={ready['url']})",
         f"  home         {settings.home}",
-        "Stop it with Ctrl-C.",
+        stop,
     ]
 
 

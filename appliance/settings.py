@@ -68,6 +68,12 @@ class Settings(BaseSettings):
         return self
 
 
+def settings_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment variables from which another process reads the same settings."""
+    values = settings.model_dump().items()
+    return {f"APPLIANCE_{name.upper()}": str(value) for name, value in values if value != ""}
+
+
 def is_loopback(host: str) -> bool:
     """Return whether `host`, a name or an address, is reachable from this machine only."""
     if host == "localhost":

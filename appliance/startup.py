@@ -70,6 +70,19 @@ def check_database(settings: Settings) -> None:
     registry.Registry(settings.database_url, settings.artifact_root).close()
 
 
+def holder(home: Path) -> int | None:
+    """Return the process that holds the lock of the folder `home`, or None."""
+    try:
+        with (home / "appliance.lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read() or 0) or None
+    except FileNotFoundError:
+        return None
+    return None
+
+
 @contextmanager
 def only_one(home: Path) -> Iterator[None]:
     """Hold the lock of the folder `home`, which a second appliance on it finds taken."""

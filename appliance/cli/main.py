@@ -12,6 +12,7 @@ from appliance.cli.failures import one_line_errors
 
 COMMANDS = {
     "up": "appliance.cli.up:up",
+    "down": "appliance.cli.up:down",
     "gateway": "appliance.cli.services:gateway",
     "trainer": "appliance.cli.services:trainer",
     "train": "appliance.cli.train:train",

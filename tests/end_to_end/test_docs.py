@@ -47,6 +47,7 @@ def test_every_block_of_a_document_runs(document: Path, tmp_path: Path) -> None:
             code = process.wait(timeout=280)
         finally:
             stop_group(process.pid)
+            subprocess.run([sys.executable, "-m", "appliance.cli", "down"], env=environment, check=True)
         output.seek(0)
         assert code == 0, output.read()[-6000:]
 
