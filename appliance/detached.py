@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -59,8 +60,9 @@ def stop(settings: Settings, tell: Callable[[str], None]) -> None:
     if process is None:
         tell(f"No appliance is running on {settings.home}.")
         return
-    os.kill(process, signal.SIGTERM)
-    tell("Stopping; a running job writes its last checkpoint.")
-    while holder(settings.home) == process:
-        time.sleep(_TICK_SECONDS)
+    # A file descriptor stands for this one process, also when its number has been given to another.
+    with os.fdopen(os.pidfd_open(process)) as handle:
+        signal.pidfd_send_signal(handle.fileno(), signal.SIGTERM)
+        tell("Stopping; a running job writes its last checkpoint.")
+        select.select([handle], [], [])
     tell("Stopped.")
