@@ -123,7 +123,7 @@ def _average(name: str, shape: Sequence[int | None], initializer: Any) -> Any:
 def _summarize_layer(values: tf.Tensor, training: bool) -> None:
     if training:
         # The tags are the layers' names: variable scopes open a name scope of the same name.
-        tf.compat.v1.summary.scalar("fraction_of_zero_values", _zero_fraction([values]))
+        tf.compat.v1.summary.scalar("fraction_of_zero_values", _zero_fraction(values))
         tf.compat.v1.summary.histogram("activation", values)
 
 
@@ -139,11 +139,10 @@ def build_linear(
                 tf.compat.v1.summary.histogram("bias", bias)
             else:
                 tf.compat.v1.summary.scalar("bias", bias[0])
-            tf.compat.v1.summary.scalar("fraction_of_zero_weights", _zero_fraction(variables))
+            flat = [tf.reshape(variable, [-1]) for variable in variables]
+            tf.compat.v1.summary.scalar("fraction_of_zero_weights", _zero_fraction(tf.concat(flat, axis=0)))
     return Part(logits, [*variables, bias], [])
 
 
-def _zero_fraction(tensors: Sequence[Any]) -> tf.Tensor:
-    zeros = tf.add_n([tf.reduce_sum(tf.cast(tf.equal(tensor, 0.0), tf.float32)) for tensor in tensors])
-    size = tf.add_n([tf.cast(tf.size(tensor), tf.float32) for tensor in tensors])
-    return zeros / size
+def _zero_fraction(values: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.cast(tf.equal(values, 0.0), tf.float32))

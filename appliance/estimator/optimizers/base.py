@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+_SMALL = 4096
+
 
 class GraphOptimizer:
     """An optimizer that adds its update to the current graph, in the style of Keras 2.
@@ -206,10 +208,13 @@ def gradients(loss: tf.Tensor, variables: Sequence[Any]) -> list[tuple[Any, Any]
 def sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (values, rows) of a sparse gradient with repeated rows summed, so that each occurs once."""
     rows, position = tf.unique(gradient.indices)
-    return tf.math.unsorted_segment_sum(gradient.values, position, tf.shape(rows)[0]), rows
+    return tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows)), rows
 
 
 def _filled(shape: tf.TensorShape, value: float, dtype: tf.DType) -> tf.Tensor:
+    # A constant is one operation to build instead of three, but is kept in memory as long as the session.
+    if shape.num_elements() <= _SMALL:
+        return tf.constant(value, dtype, shape)
     return tf.fill(shape, tf.constant(value, dtype))
 
 
