@@ -11,6 +11,8 @@ from appliance.estimator.canned import (
     DNNRegressor,
     LinearClassifier,
     LinearRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
 )
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.experiment import Experiment
@@ -71,6 +73,8 @@ __all__ = [
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "ProfilerHook",
+    "RandomForestClassifier",
+    "RandomForestRegressor",
     "RegressionHead",
     "RunConfig",
     "SecondOrStepTimer",

@@ -1,7 +1,8 @@
-"""Canned estimators: linear models, deep networks, and the two together (wide and deep)."""
+"""Canned estimators: linear models, deep networks, the two together (wide and deep), random forests."""
 
 from appliance.estimator.canned.combined import DNNLinearCombinedClassifier, DNNLinearCombinedRegressor
 from appliance.estimator.canned.dnn import DNNClassifier, DNNRegressor
+from appliance.estimator.canned.forest import RandomForestClassifier, RandomForestRegressor
 from appliance.estimator.canned.linear import LinearClassifier, LinearRegressor
 
 __all__ = [
@@ -11,4 +12,6 @@ __all__ = [
     "DNNRegressor",
     "LinearClassifier",
     "LinearRegressor",
+    "RandomForestClassifier",
+    "RandomForestRegressor",
 ]
