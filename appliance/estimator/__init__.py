@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.estimator import export
+from appliance.estimator import export, inputs
 from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.canned import (
     DNNClassifier,
@@ -89,6 +89,7 @@ __all__ = [
     "add_metrics",
     "classifier_parse_example_spec",
     "export",
+    "inputs",
     "make_export_strategy",
     "regressor_parse_example_spec",
     "train_and_evaluate",

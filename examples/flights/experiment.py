@@ -118,19 +118,13 @@ def buckets(columns: Columns) -> list[Any]:
 
 def input_fn(split: data.Split, batch_size: int, *, shuffle: bool) -> Any:
     """Return an `input_fn` over `split`: endless and shuffled, or once and in order."""
-
-    def dataset() -> tf.data.Dataset:
-        # Rows are gathered a batch at a time: slicing single examples, to batch them again, takes longer than
-        # the training step.
-        examples = tf.nest.map_structure(tf.constant, (split.features, split.labels))
-        rows = tf.data.Dataset.range(len(split.labels))
-        if shuffle:
-            rows = rows.shuffle(len(split.labels)).repeat()
-        return rows.batch(batch_size).map(
-            lambda batch: tf.nest.map_structure(lambda x: tf.gather(x, batch), examples)
-        )
-
-    return dataset
+    return estimator.inputs.numpy_input_fn(
+        split.features,
+        split.labels,
+        batch_size=batch_size,
+        num_epochs=None if shuffle else 1,
+        shuffle=shuffle,
+    )
 
 
 def serving_inputs(columns: Columns) -> Any:
