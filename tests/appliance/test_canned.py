@@ -110,6 +110,21 @@ def test_dropout_acts_in_training_only():
         assert any("dropout" in op.name for op in graph.get_operations())
 
 
+def test_activation_may_be_the_name_of_a_keras_function():
+    """With softplus, no unit of the hidden layer is ever 0; with relu about half are."""
+    trained = estimator.DNNRegressor(
+        np.array([16]), columns(), activation_fn="softplus", config=estimator.RunConfig(save_summary_steps=1)
+    )
+    trained.train(data, steps=1)
+    [path] = glob.glob(f"{trained.model_dir}/events.*")
+    zeros = {
+        value.tag: value.simple_value
+        for event in tf.compat.v1.train.summary_iterator(path)
+        for value in event.summary.value
+    }
+    assert zeros["dnn/hiddenlayer_0/fraction_of_zero_values"] == 0.0
+
+
 def test_raw_receiver_exports_predict_only(tmp_path):
     """Classification needs serialised examples; with raw tensors there is `predict`, and no default."""
     canned = estimator.LinearClassifier(columns(), model_dir=str(tmp_path / "model"))
@@ -136,6 +151,14 @@ def test_raw_receiver_exports_predict_only(tmp_path):
         (lambda: estimator.DNNClassifier([2], columns(), n_classes=1), "n_classes must be > 2: 1"),
         (lambda: estimator.DNNClassifier([0], columns()), r"must be whole numbers of at least 1; got \[0\]"),
         (lambda: estimator.LinearClassifier([]), "feature_columns is empty"),
+        (
+            lambda: estimator.LinearRegressor(columns(), sparse_combiner="max"),
+            "Invalid sparse_combiner: 'max'",
+        ),
+        (
+            lambda: estimator.LinearClassifier(columns(), label_vocabulary=[0, 1]),
+            r"label_vocabulary must hold strings; got \[0, 1\]",
+        ),
         (
             lambda: estimator.LinearClassifier(columns(), label_vocabulary=["a", "a"]),
             r"label_vocabulary has \['a'\] more than once",

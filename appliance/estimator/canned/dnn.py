@@ -27,7 +27,7 @@ class DNNClassifier(Estimator):
         label_vocabulary: the labels, when they are strings.
         optimizer: a name ('Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', with Keras' learning rate), a Keras or
             `tf.compat.v1.train` optimizer, or a callable without arguments that returns one.
-        activation_fn: of the hidden layers; None for none.
+        activation_fn: of the hidden layers: a function, the name of a Keras one, or None for none.
         dropout: the probability of dropping a hidden unit's output in training, or None.
         loss_reduction: `sum_over_batch_size` (the mean) or `sum`.
         batch_norm: whether to normalise over the batch after each hidden layer.
@@ -47,7 +47,7 @@ class DNNClassifier(Estimator):
         weight_column: Any = None,
         label_vocabulary: Sequence[str] | None = None,
         optimizer: Any = "Adagrad",
-        activation_fn: Callable[[tf.Tensor], tf.Tensor] | None = tf.nn.relu,
+        activation_fn: Callable[[tf.Tensor], tf.Tensor] | str | None = tf.nn.relu,
         dropout: float | None = None,
         config: RunConfig | None = None,
         warm_start_from: Any = None,
@@ -86,7 +86,7 @@ class DNNRegressor(Estimator):
         label_dimension: int = 1,
         weight_column: Any = None,
         optimizer: Any = "Adagrad",
-        activation_fn: Callable[[tf.Tensor], tf.Tensor] | None = tf.nn.relu,
+        activation_fn: Callable[[tf.Tensor], tf.Tensor] | str | None = tf.nn.relu,
         dropout: float | None = None,
         config: RunConfig | None = None,
         warm_start_from: Any = None,

@@ -35,14 +35,14 @@ class Network(NamedTuple):
     Fields:
         hidden_units: the sizes of the hidden layers.
         feature_columns: its dense columns.
-        activation_fn: applied in each hidden layer; None for none.
+        activation_fn: applied in each hidden layer; None for none. The estimators turn names into functions.
         dropout: the probability of dropping a hidden unit's output in training, or None.
         batch_norm: whether to normalise over the batch after each hidden layer's activation.
     """
 
     hidden_units: Sequence[int]
     feature_columns: Sequence[Any]
-    activation_fn: Callable[[tf.Tensor], tf.Tensor] | None
+    activation_fn: Callable[[tf.Tensor], tf.Tensor] | str | None
     dropout: float | None
     batch_norm: bool
 
@@ -60,7 +60,7 @@ def build_network(inputs: FeatureInputs, network: Network, units: int, mode: str
         for i, size in enumerate(network.hidden_units):
             with tf.compat.v1.variable_scope(f"hiddenlayer_{i}"):
                 values, layer_variables = _dense_layer(values, size)
-                if network.activation_fn is not None:
+                if callable(network.activation_fn):
                     values = network.activation_fn(values)
                 if network.dropout is not None and training:
                     values = tf.nn.dropout(values, rate=network.dropout)

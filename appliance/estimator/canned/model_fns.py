@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ def linear_model_fn(
         ValueError: a column or the optimizer's name is not valid.
     """
     columns = check_columns(feature_columns)
+    _check_combiner(sparse_combiner)
     if optimizer is None:
         optimizer = get_optimizer("Ftrl", min(_LINEAR_LEARNING_RATE, 1.0 / math.sqrt(len(columns))))
     optimizer = _resolved(optimizer, _LINEAR_LEARNING_RATE)
@@ -118,6 +120,7 @@ def combined_model_fn(
     linear_columns: list[Any] = []
     if linear_feature_columns:
         linear_columns = check_columns(linear_feature_columns, "linear_feature_columns")
+        _check_combiner(linear_sparse_combiner)
         rate = min(_COMBINED_LINEAR_LEARNING_RATE, 1.0 / math.sqrt(len(linear_columns)))
         linear_optimizer = _resolved(linear_optimizer, rate)
     if network.feature_columns:
@@ -163,12 +166,22 @@ def _resolved(optimizer: Any, learning_rate: float | None) -> Any:
     return get_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
 
 
+def _check_combiner(sparse_combiner: str) -> None:
+    if sparse_combiner not in ("sum", "mean", "sqrtn"):
+        raise ValueError(f"Invalid sparse_combiner: {sparse_combiner!r}. Use 'sum', 'mean' or 'sqrtn'.")
+
+
 def _checked_network(network: Network, columns_argument: str, units_argument: str) -> Network:
     columns = check_columns(network.feature_columns, columns_argument)
     units = list(network.hidden_units or [])
     if not units and units_argument == "dnn_hidden_units":
         raise ValueError("dnn_hidden_units must be defined when dnn_feature_columns is specified.")
-    wrong = [size for size in units if not isinstance(size, int) or size < 1]
+    wrong = [size for size in units if not isinstance(size, numbers.Integral) or size < 1]
     if wrong:
         raise ValueError(f"{units_argument} must be whole numbers of at least 1; got {wrong} in {units}.")
-    return network._replace(feature_columns=columns, hidden_units=units)
+    activation = network.activation_fn
+    if isinstance(activation, str):
+        activation = tf.keras.activations.get(activation)
+    return network._replace(
+        feature_columns=columns, hidden_units=[int(size) for size in units], activation_fn=activation
+    )

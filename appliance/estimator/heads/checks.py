@@ -37,6 +37,10 @@ def check_vocabulary(label_vocabulary: Any, n_classes: int) -> tuple[str, ...] |
         raise ValueError(
             f"label_vocabulary should be a list or a tuple. Given type: {type(label_vocabulary).__name__}."
         )
+    if not all(isinstance(word, str | bytes) for word in label_vocabulary):
+        raise ValueError(
+            f"label_vocabulary must hold strings; got {list(label_vocabulary)}. Class ids need none."
+        )
     if len(label_vocabulary) != n_classes:
         raise ValueError(
             f"label_vocabulary must have one entry for each of the {n_classes} classes; it has "
