@@ -35,6 +35,7 @@ lint: $(VENV)/.dev  ## ruff, mypy and the arrows of the house
 bench: $(VENV)/.dev  ## the budgets, with ratios; minutes to an hour
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.gateway
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

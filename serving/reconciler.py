@@ -365,13 +365,13 @@ class Reconciler:
 
     def _trouble(self, what: str, problem: str, error: Exception | None = None) -> None:
         if self.problems.get(what) != problem:
-            log.error(f"{what}_trouble", extra={"problem": problem}, exc_info=error)
+            log.error("trouble", extra={"part": what, "problem": problem}, exc_info=error)
             self.problems = {**self.problems, what: problem}
             self._on_change()
 
     def _recovered(self, what: str) -> None:
         if what in self.problems:
-            log.info(f"{what}_recovered")
+            log.info("recovered", extra={"part": what})
             self.problems = {name: problem for name, problem in self.problems.items() if name != what}
             self._on_change()
 

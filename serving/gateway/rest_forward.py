@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from urllib.parse import quote, unquote
 
-from serving.errors import InvalidInput, MalformedRequest, ServingError
+from serving.errors import InvalidInput, MalformedRequest, NotFound, ServingError
 from serving.gateway.asgi import Receive, Scope, Send, send_answer, send_error, send_text
 from serving.gateway.http_pool import Headers, HTTPPool, Response, UpstreamUnavailable
 from serving.gateway.in_flight import InFlight
@@ -95,6 +95,8 @@ class RESTForwarder:
                 return path, None
         elif method == "GET" and path.rstrip("/").lower() == "/v1/models":
             raise InvalidInput("Missing model name in request.")
+        elif path[:4].lower() != "/v1/":
+            raise NotFound(f"Nothing is served at {path}. Predictions are under /v1/models/.")
         else:
             raise MalformedRequest(method, path)
         model = unquote(found[1])

@@ -114,6 +114,7 @@ def test_rest_status_lists_all_versions_or_the_one_of_a_label(census):
         ("POST", "/v1/models/census:guess", 400, "Malformed request: POST /v1/models/census:guess"),
         ("DELETE", "/v1/models/census", 400, "Malformed request: DELETE /v1/models/census"),
         ("GET", "/v1/models", 400, "Missing model name in request"),
+        ("GET", "/v1/models/census/versions/9/metadata", 404, r"Specific\(census, 9\)"),
     ],
 )
 def test_rest_errors_say_what_there_is(census, method, path, status, text):
