@@ -19,6 +19,7 @@ from appliance.estimator.evaluation_record import Export, load_record
 from appliance.estimator.evaluator_main import ExperimentEvaluation
 from appliance.estimator.evaluator_process import EvaluatorFailed, EvaluatorProcess
 from appliance.estimator.experiment import Experiment
+from appliance.estimator.loop import LossFollower
 from appliance.estimator.run_config import RunConfig
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ def _train(experiment: Experiment, progress: "_Progress", tell: OnEvent) -> None
     )
 
 
-class _Progress(tf.compat.v1.train.SessionRunHook):
+class _Progress(LossFollower):
     """Tells how training goes, now and then, and ends it when asked to."""
 
     def __init__(
@@ -178,28 +179,13 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         self._global_step = tf.compat.v1.train.get_global_step()
-        # The last of the collection is the loss that training minimizes; before it come its parts.
-        losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-        self._fetches = losses[-1:]
-        self._loss: float | None = None
-        self._due = 0.0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self._told_step, self._told_at = int(session.run(self._global_step)), time.monotonic()
 
-    def before_run(self, run_context: Any) -> Any:
-        # Most steps fetch nothing, and so run at full speed.
-        if time.monotonic() < self._due:
-            return None
-        return tf.compat.v1.train.SessionRunArgs(self._fetches)
-
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        if run_values.results is not None:
-            first = self._due == 0.0
-            self._loss = float(run_values.results[0]) if run_values.results else None
-            self._due = time.monotonic() + PROGRESS_SECONDS
-            if not first:
-                self._tell_progress(run_context.session)
+        if time.monotonic() >= self._told_at + PROGRESS_SECONDS:
+            self._tell_progress(run_context.session)
         if self._should_stop():
             self.stopped = True
             run_context.request_stop()
@@ -219,7 +205,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
                 "kind": "train",
                 "step": step,
                 "max_steps": self._max_steps,
-                "loss": self._loss,
+                "loss": self.last_loss,
                 "steps_per_second": speed,
             }
         )

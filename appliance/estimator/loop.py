@@ -153,6 +153,18 @@ def _should_stop(coordinator: Any) -> bool:
     return True
 
 
+class LossFollower(tf.compat.v1.train.SessionRunHook):
+    """A hook that may look at the last step's loss at any time, without asking for fetches."""
+
+    loop: TrainingLoop | None = None
+    """The loop that calls the hook, set when the loop is made."""
+
+    @property
+    def last_loss(self) -> float | None:
+        """The loss of the last step; None before the first."""
+        return None if self.loop is None or self.loop.last_loss is None else float(self.loop.last_loss)
+
+
 class TrainingLoop:
     """Runs the train op until a hook asks to stop or the input ends.
 
@@ -175,6 +187,9 @@ class TrainingLoop:
         self._global_step = global_step
         self._loss = loss
         self._hooks = tuple(hooks)
+        for hook in self._hooks:
+            if isinstance(hook, LossFollower):
+                hook.loop = self
         self.last_loss: Any = None
         """The loss of the last step, as a numpy scalar; None before the first."""
         self.last_step: int | None = None

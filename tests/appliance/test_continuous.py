@@ -117,6 +117,9 @@ def test_a_hook_that_stops_training_early_ends_the_evaluator_too(tmp_path):
     assert result.evaluation["global_step"] == 25
     assert of_kind(events, "export")[-1]["name"] == "final"
     assert [event["step"] for event in of_kind(events, "checkpoint")] == [0, 10, 20, 25]
+    last = of_kind(events, "train")[-1]
+    # Each step takes 5 % off the distance of the weight from 2; the loss is 2.5 times its square.
+    assert (last["step"], last["loss"]) == (25, pytest.approx(2.5 * (2 * 0.95**24) ** 2, rel=1e-5))
 
     # All is done: a further run trains, evaluates and exports nothing, and finds the same result.
     again = []
