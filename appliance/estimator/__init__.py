@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.estimator import export, inputs
+from appliance.estimator import deprecations, export, inputs
 from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.canned import (
     DNNClassifier,
@@ -43,6 +43,8 @@ from appliance.estimator.parsing import classifier_parse_example_spec, regressor
 from appliance.estimator.run_config import RunConfig
 from appliance.estimator.specs import EvalSpec, TrainSpec
 from appliance.estimator.training import train_and_evaluate
+
+deprecations.install()
 
 __all__ = [
     "BestExporter",
