@@ -161,7 +161,7 @@ class Servable:
         pace = self._paces[signature.name]
         function = self._callable(signature, wanted, pooled=pace.calls > 2 and not pace.quick)
         started = time.perf_counter()
-        outputs = _call(function, feeds)
+        outputs = _call(function, signature, feeds)
         pace.note(time.perf_counter() - started)
         return dict(zip(wanted, outputs, strict=True))
 
@@ -177,7 +177,7 @@ class Servable:
         first = self.signatures[parts[0][0]]
         feeds = _feeds(first, inputs)
         function = self._combined(first, tuple((name, tuple(aliases)) for name, aliases in parts))
-        outputs = iter(_call(function, feeds))
+        outputs = iter(_call(function, first, feeds))
         return [{alias: next(outputs) for alias in aliases} for _, aliases in parts]
 
     def pace(self, signature_name: str) -> Pace:
@@ -231,11 +231,32 @@ class Servable:
             return prepared
 
 
-def _call(function: _Callable, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+def _call(function: _Callable, signature: Signature, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
     try:
         return function(feeds)
+    except tf.errors.InvalidArgumentError as error:
+        # TensorFlow names the op that could not go on; who sent the request knows only its inputs.
+        failed = model_failed(error)
+        raise ModelFailed(failed.code, failed.text + _misfits(signature, feeds)) from error
     except tf.errors.OpError as error:
         raise model_failed(error) from error
+
+
+def _misfits(signature: Signature, feeds: tuple[np.ndarray, ...]) -> str:
+    """Return a sentence for each input whose shape is not what the signature declares."""
+    told = ""
+    for (alias, spec), array in zip(signature.inputs.items(), feeds, strict=True):
+        if spec.shape is None or (
+            len(spec.shape) == array.ndim
+            and all(want in (-1, size) for want, size in zip(spec.shape, array.shape, strict=True))
+        ):
+            continue
+        declared = ",".join("?" if size < 0 else str(size) for size in spec.shape)
+        sent = ",".join(map(str, array.shape))
+        told += (
+            f" Input '{alias}' was sent with shape [{sent}]; signature '{signature.name}' takes [{declared}]."
+        )
+    return told
 
 
 class _Callable:

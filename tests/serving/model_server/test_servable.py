@@ -1,5 +1,6 @@
 """A loaded SavedModel: what it takes, what it gives, and what it says of wrong input."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,8 @@ def test_what_the_graph_refuses_carries_its_code(serving: ModelManager) -> None:
     with serving.use("modern") as servable, pytest.raises(ModelFailed) as caught:
         servable.run("", {"x": floats(1, 2, 3).reshape(1, 3)})
     assert caught.value.code.name == "INVALID_ARGUMENT"
+    declared = r"Input 'x' was sent with shape \[1,3\]; signature 'serving_default' takes \[\?,2\]"
+    assert re.search(declared, str(caught.value))
 
 
 @pytest.mark.parametrize("name", ["missing", "empty", "torn"])
