@@ -310,6 +310,8 @@ def _below_a_promotion(session: Session, top: PromotionRow | None, number: int) 
 
 def _latest_arrival(session: Session, model: str, label: str, number: int) -> PromotionRow | None:
     """Return the newest entry that brought the label to the version."""
+    if not 0 < number < versions.MORE_THAN_ANY_NUMBER:
+        return None
     moves = select(PromotionRow).where(
         PromotionRow.model == model, PromotionRow.label == label, PromotionRow.to_version == number
     )

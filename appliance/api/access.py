@@ -29,16 +29,24 @@ def access_check(token: str) -> Callable[[Request], None]:
 
 def _check_is_local(request: Request) -> None:
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+    if not is_loopback(_hostname(f"//{host}")):
         raise HTTPException(
             403,
             f"This appliance has no token, so it answers at this machine's own names only, not as {host!r}. "
             "Ask for 127.0.0.1, or give it a token with APPLIANCE_TOKEN.",
         )
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != host:
         raise HTTPException(
             403, f"This appliance has no token, so it takes no requests from the web page of {origin!r}."
         )
+
+
+def _hostname(url: str) -> str:
+    """Return the host of a URL; empty when there is none to be read."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # Half an IPv6 address, for one.
+        return ""
 
 
 def _token_check(token: str) -> Callable[[Request], None]:

@@ -141,7 +141,12 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
-    return _answer(Problem(422, "invalid_request", "Cannot take the request: " + describe_validation(error)))
+    message = "Cannot take the request: " + describe_validation(error)
+    sent = request.headers.get("content-type", "")
+    if request.method != "GET" and "json" not in sent:
+        # What curl says of a body unless told otherwise; FastAPI leaves such a body unread.
+        message += f" Send the body with 'Content-Type: application/json'; it came with {sent!r}."
+    return _answer(Problem(422, "invalid_request", message))
 
 
 async def _on_unknown(request: Request, error: Exception) -> JSONResponse:

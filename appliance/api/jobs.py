@@ -26,7 +26,7 @@ PAGE = 1000
 POLL_SECONDS = 0.2
 """How often a waiting request looks for news."""
 
-After = Annotated[int, Query(ge=0, description="only rows with a greater number")]
+After = Annotated[int, Query(ge=0, lt=2**31, description="only rows with a greater number")]
 Wait = Annotated[float, Query(ge=0, le=30, description="how long to wait for the first such row, in seconds")]
 
 

@@ -54,7 +54,11 @@ def request_of(instances: str | None, inputs: str | None, input_file: TextIO | N
     if inputs is not None:
         return {"inputs": _json(inputs, "--inputs")}
     assert input_file is not None
-    read = _json(input_file.read(), f"file {input_file.name!r}")
+    try:
+        text = input_file.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"Cannot read file {input_file.name!r} as JSON: it is no UTF-8.") from error
+    read = _json(text, f"file {input_file.name!r}")
     if isinstance(read, list):
         return {"instances": read}
     if isinstance(read, dict) and read.keys() & {"instances", "inputs"}:

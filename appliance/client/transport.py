@@ -18,8 +18,28 @@ if TYPE_CHECKING:
 
 
 def segment(text: object) -> str:
-    """Return `text` as one percent-encoded segment of a path."""
+    """Return `text`, the name or number of something, as one percent-encoded segment of a path.
+
+    Raises:
+        InvalidRequest: nothing can have this name: it would lead to another path.
+    """
+    if str(text) in {"", ".", ".."}:
+        raise InvalidRequest(f"Cannot ask for {str(text)!r}: it is the name of nothing.", "invalid_name")
     return quote(str(text), safe="")
+
+
+def check_url(url: str) -> str:
+    """Return the server's address. Raises InvalidRequest when it is none."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # A port that is no number, or half an IPv6 address.
+        usable = False
+    if not usable or any(character.isspace() for character in url):
+        raise InvalidRequest(
+            f"Cannot use {url!r} as the server's address: give it as http://host:port.", "invalid_url"
+        )
+    return url.rstrip("/")
 
 
 def default_actor() -> str:
@@ -36,11 +56,7 @@ class Transport:
 
     def __init__(self, url: str, token: str, timeout_seconds: float, actor: str) -> None:
         """Take where the server is; nothing is sent yet."""
-        if urlsplit(url).scheme not in {"http", "https"}:
-            raise InvalidRequest(
-                f"Cannot use {url!r} as the server's address: give it as http://host:port.", "invalid_url"
-            )
-        self.url = url.rstrip("/")
+        self.url = check_url(url)
         self._token, self._timeout_seconds, self._actor = token, timeout_seconds, actor
         self._client: httpx.Client | None = None
         self._opening = threading.Lock()

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from appliance.trainer.errors import InvalidJob
-from registry.values import LABEL_NAME, MODEL_NAME
+from registry.values import LABEL_NAME, MODEL_NAME, storable
 
 __all__ = [
     "ENDED",
@@ -39,6 +39,8 @@ RUN_CONFIG_FIELDS = (
     "tf_random_seed",
 )
 """What of `RunConfig` a job may set; each a whole number."""
+MAX_TEXT_CHARACTERS = 200
+"""What the columns of names hold."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,17 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.file)
-        if path.is_absolute() or ".." in path.parts or path.suffix != ".py":
+        if (
+            path.is_absolute()
+            or ".." in path.parts
+            or path.suffix != ".py"
+            or storable(self.file) != self.file
+        ):
             raise InvalidJob("file", self.file, "a Python file inside the bundle, such as 'experiment.py'")
         if not self.function.isidentifier() or keyword.iskeyword(self.function):
             raise InvalidJob("function", self.function, "the name of a function in the file")
-        if len(self.name) > 200:
-            raise InvalidJob("name", self.name, "at most 200 characters long")
+        for name in ("function", "name", "source_revision", "submitted_by"):
+            _check_text(name, getattr(self, name))
         _check_name("model", self.model, MODEL_NAME)
         _check_name("promote", self.promote, LABEL_NAME)
         if self.promote is not None and self.model is None:
@@ -84,6 +91,11 @@ class JobSpec:
         _check_run_config(self.run_config)
         if not self.name:
             object.__setattr__(self, "name", self.model or path.stem)
+
+
+def _check_text(field: str, text: str) -> None:
+    if len(text) > MAX_TEXT_CHARACTERS or storable(text) != text:
+        raise InvalidJob(field, text, f"plain text of at most {MAX_TEXT_CHARACTERS} characters")
 
 
 def _check_name(field: str, name: str | None, pattern: re.Pattern[str]) -> None:

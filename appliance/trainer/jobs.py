@@ -14,6 +14,7 @@ from appliance.trainer.errors import JobNotFound, LeaseLost
 from appliance.trainer.job import ENDED, Event, Job, JobSpec, JobState, LogLine, WorkerInfo, new_job_id
 from appliance.trainer.tables import VERSION_TABLE, job_events, job_logs, jobs, metadata, now_seconds, workers
 from registry import database
+from registry.values import storable
 
 __all__ = ["Job", "JobSpec", "JobStore"]
 
@@ -73,6 +74,7 @@ class JobStore:
         Raises:
             JobNotFound: there is none of this id.
         """
+        _check_id(job)
         rows = self._rows(sa.select(jobs).where(jobs.c.id == job))
         if not rows:
             raise JobNotFound(job)
@@ -93,6 +95,7 @@ class JobStore:
         Raises:
             JobNotFound: there is none of this id.
         """
+        _check_id(job)
         waits = jobs.c.state == "queued"
         change = {
             "cancel_requested": True,
@@ -239,6 +242,7 @@ class JobStore:
 
     def _read(self, table: sa.Table, job: str, after: int, limit: int) -> Sequence[sa.Row[Any]]:
         """Return a job's rows of `table` after a number. Raises JobNotFound."""
+        _check_id(job)
         query = (
             sa.select(table)
             .join(jobs, jobs.c.sequence == table.c.job)
@@ -303,6 +307,12 @@ def _after_crash(error: str) -> dict[str, Any]:
 def _clean(text: str) -> str:
     """Return text without NUL, which PostgreSQL does not store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _check_id(job: str) -> None:
+    # No job has an id with NUL, but PostgreSQL's driver refuses to look for one.
+    if storable(job) != job:
+        raise JobNotFound(job)
 
 
 def _moment(seconds: float) -> datetime:

@@ -314,6 +314,16 @@ def test_deleted_version_is_gone(house: House, client: Client) -> None:
         (lambda c: c.versions("a/b"), NotFound, "There is no GET /api/v1/models/a/b/versions"),
         (lambda c: c.version("errs", 9), NotFound, "Cannot find version 9 of model 'errs'"),
         (lambda c: c.version("errs", "canary"), NotFound, "Cannot find label 'canary'"),
+        (lambda c: c.version("errs", 10**30), NotFound, "Cannot find version 1000000"),
+        (lambda c: c.version("errs", ""), InvalidRequest, "Cannot ask for '': it is the name of nothing"),
+        (lambda c: c.job(".."), InvalidRequest, "Cannot ask for '..'"),
+        (lambda c: c.job("."), InvalidRequest, "Cannot ask for '.'"),
+        (lambda c: c.job("a\0b"), NotFound, "Cannot find job 'a\\x00b'"),
+        (lambda c: list(c.logs("errs", after=2**31)), InvalidRequest, "query.after: Input should be less"),
+        (lambda c: c.check_gate("errs", 10**30), NotFound, "Cannot find version 1000000"),
+        (lambda c: c.delete_version("errs", 10**30), NotFound, "Cannot find version 1000000"),
+        (lambda c: c.promote("errs", 10**30), NotFound, "Cannot find version 1000000"),
+        (lambda c: c.rollback("errs", to=10**30), NotFound, "Cannot find version 1000000"),
         (lambda c: c.promote("errs", 9), NotFound, "Cannot find version 9"),
         (
             lambda c: c.promote("errs", 0),
@@ -351,6 +361,7 @@ def test_every_answer_to_a_wrong_request_has_the_form_of_an_error(house: House) 
     broken = httpx.put(f"{house.url}/api/v1/models/m/labels/production", content=b"{")
     assert broken.status_code == 422
     assert broken.json()["error"]["code"] == "invalid_request"
+    assert "Send the body with 'Content-Type: application/json'" in broken.json()["error"]["message"]
 
 
 def test_predictions_do_not_pass_through_the_control_plane(house: House, client: Client) -> None:
@@ -397,6 +408,8 @@ def test_web_page_cannot_command_an_appliance_without_a_token(house: House) -> N
     rebound = httpx.get(url, headers={"Host": f"example.com:{port}"})
     assert rebound.status_code == 403
     assert f"not as 'example.com:{port}'" in rebound.json()["error"]["message"]
+    for broken in [{"Host": "["}, {"Host": "[::1"}, {"Origin": "http://["}]:
+        assert httpx.get(url, headers=broken).status_code == 403
     assert httpx.get(url, headers={"Origin": house.url}).status_code == 200
     assert httpx.get(url, headers={"Host": f"localhost:{port}"}).status_code == 200
 
@@ -408,6 +421,12 @@ def test_client_takes_address_and_token_from_the_environment(
     with Client() as client:
         assert client.url == house.url
         assert client.health()["status"] == "ok"
+
+
+@pytest.mark.parametrize("url", ["host", "http://", "http://a:port", "http://[", "http://a b", "ftp://a"])
+def test_what_is_no_address_of_a_server_is_named(url: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"Cannot use .* as the server's address: give it as http://"):
+        Client(url)
 
 
 def test_nobody_at_the_address_is_told_with_what_to_do() -> None:

@@ -234,6 +234,8 @@ def test_predict_prints_json(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text('{"instances": [3], "signature_name": "predict"}')
     assert json.loads(run("predict", "m", "--input-file", str(file)).stdout) == [6]
+    file.write_bytes(b"\xff\xfe")
+    assert "it is no UTF-8" in run("predict", "m", "--input-file", str(file), exits=2).stderr
     wrong = run("predict", "m", "--instances", "[1", exits=2)
     assert "Cannot read --instances as JSON" in wrong.stderr
     assert "Give one of" in run("predict", "m", exits=2).stderr

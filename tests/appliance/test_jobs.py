@@ -57,8 +57,10 @@ def test_job_comes_back_as_submitted(store: JobStore) -> None:
     assert store.submit(SPEC, job="mine-1").id == "mine-1"
     assert [job.id for job in store.list()] == ["mine-1", job.id]
     assert store.list(state="running") == []
-    with pytest.raises(JobNotFound, match="Cannot find job 'other'"):
-        store.get("other")
+    for ask in (store.get, store.request_cancel, store.logs, store.events):
+        for unknown in ("other", "no\0id"):
+            with pytest.raises(JobNotFound, match=f"Cannot find job '{unknown[:2]}"):
+                ask(unknown)
 
 
 def test_oldest_waiting_job_is_claimed_first_and_once(store: JobStore) -> None:
@@ -270,7 +272,10 @@ def test_migrations_make_the_tables_the_code_has(store: JobStore, database_url: 
         ({"promote": "production"}, "model must be given to promote its new version to 'production'"),
         ({"model": ""}, "model must be a name that matches .*, or left out. Received: ''"),
         ({"model": "m", "promote": "1"}, "promote must be a name that matches"),
-        ({"name": "n" * 201}, "name must be at most 200 characters long"),
+        ({"file": "a\0.py"}, "file must be a Python file inside"),
+        ({"name": "n" * 201}, "name must be plain text of at most 200 characters"),
+        ({"function": "f" * 201}, "function must be plain text of at most 200 characters"),
+        ({"source_revision": "a\0b"}, "source_revision must be plain text"),
         (
             {"run_config": {"model_dir": "/"}},
             "run_config must be an object with any of keep_",
