@@ -109,7 +109,8 @@ def _tensor(alias: str, array: np.ndarray) -> bytes:
     if array.dtype == object:
         return _strings(array.tolist(), as_base64=alias.endswith("_bytes"))
     data = orjson.dumps(array if array.ndim else array[()], option=_OPTIONS)
-    return data if _all_finite(array) else _name_non_finite(data, array)
+    # orjson writes null for NaN and infinities only; looking for it is cheaper than asking numpy.
+    return _name_non_finite(data, array) if b"null" in data else data
 
 
 def _all_finite(array: np.ndarray) -> bool:

@@ -46,6 +46,8 @@ def _run(flags: flag_table.Flags) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s%(facts)s",
         stream=sys.stderr,
     )
+    # TensorFlow's own notices (deprecations, restored paths) say nothing to an operator.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_with_facts)
     for warning in flags.warnings:
