@@ -162,6 +162,16 @@ class Running:
         status, answer = self.request("POST", f"/v1/models/{where}:predict", {"instances": [0.0]})
         return status, answer["predictions"] if status == 200 else answer["error"]
 
+    def predict_grpc(self, model: str) -> int | None:
+        """The version that answers over gRPC; None when none does."""
+        with self.channel() as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            try:
+                response = stub.Predict(predict_request(model), timeout=DEADLINE_SECONDS)
+            except grpc.RpcError:
+                return None
+        return int(response.model_spec.version.value)
+
     @contextmanager
     def channel(self) -> Iterator[grpc.Channel]:
         """A gRPC channel to the gateway."""

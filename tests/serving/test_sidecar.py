@@ -85,6 +85,7 @@ def test_it_is_waited_for_configured_killed_and_configured_again(models, model_s
         wait_until(lambda: load.failures, "the death noticed by clients")
         model_server.start()
         wait_until(lambda: running.predict("life") == (200, [2.0]), "serving again")
+        wait_until(lambda: running.predict_grpc("life") == 2, "serving again over gRPC")
         wait_until(lambda: running.gateway.state()["healthy"], "healthy again")
         already = len(load.failures)
         load.wait_for_more()
