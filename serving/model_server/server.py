@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 30.0
 """How long SIGTERM waits for requests in flight."""
+GRACE_SECONDS = 5.0
+"""How long after that the models have to close."""
 _GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -106,6 +110,7 @@ async def _serve(flags: Flags, manager: ModelManager) -> None:
         watching = asyncio.create_task(_watch(flags, manager, stopping))
         await stopping.wait()
         log.info("draining", extra={"seconds": DRAIN_SECONDS})
+        _end_after(DRAIN_SECONDS + GRACE_SECONDS)
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
@@ -115,6 +120,18 @@ async def _serve(flags: Flags, manager: ModelManager) -> None:
         if grpc_server is not None:
             await grpc_server.stop(DRAIN_SECONDS)
         dispatcher.close()
+
+
+def _end_after(seconds: float) -> None:
+    """End the process then, whatever still runs: a call into a model that never returns cannot be stopped."""
+
+    def end() -> None:
+        log.error("drain_cut_short", extra={"seconds": seconds})
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _on_signals(stopping: asyncio.Event) -> None:
