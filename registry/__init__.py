@@ -1,6 +1,7 @@
 """A SQL model registry: immutable versions, labels that move by compare-and-set, gates, rollback."""
 
 from registry.errors import RegistryError
+from registry.listings import ModelSummary, Page, VersionSummary
 from registry.records import (
     FileDigest,
     Gate,
@@ -23,6 +24,8 @@ __all__ = [
     "GateReport",
     "Model",
     "ModelState",
+    "ModelSummary",
+    "Page",
     "Promotion",
     "Registry",
     "RegistryError",
@@ -30,4 +33,5 @@ __all__ = [
     "ServingTarget",
     "Swept",
     "Version",
+    "VersionSummary",
 ]

@@ -16,6 +16,7 @@ class Model:
     name: str
     description: str
     created_at: datetime
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Version:
     ready_at: datetime | None
     error: str
     """Why publishing failed; empty in every other state."""
+    data_fingerprint: str = ""
+    """Of the data it was trained on, as its publisher computed it; equal data, equal fingerprint."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from registry.database import check_migrated, connect, is_empty, migrate, shown
 from registry.errors import RegistryError
 from registry.label_operations import LabelOperations
 from registry.records import ModelState, ServingReport, ServingTarget
+from registry.search_operations import SearchOperations
 from registry.tables import Base, ServingReportRow
 from registry.version_operations import VersionOperations
 
@@ -22,7 +23,7 @@ MIGRATIONS = "registry:migrations"
 VERSION_TABLE = "registry_alembic_version"
 
 
-class Registry(VersionOperations, LabelOperations):
+class Registry(VersionOperations, LabelOperations, SearchOperations):
     """Models, immutable versions, labels that move, their history. Safe to share between threads.
 
     Every operation is one transaction, tried again when another was in its way. Any of them may raise

@@ -80,6 +80,7 @@ class ModelRow(Base):
 
     name: Mapped[str] = mapped_column(Name, primary_key=True)
     description: Mapped[str] = mapped_column(Text)
+    tags: Mapped[dict[str, Any]] = mapped_column(PlainJSON, server_default="{}")
     next_version: Mapped[int]
     """The number the next version will get. It only rises, so numbers are never used twice."""
     created_at: Mapped[datetime]
@@ -96,6 +97,9 @@ class VersionRow(Base):
         CheckConstraint("state <> 'failed' OR error <> ''", name="error"),
         CheckConstraint("size_bytes >= 0", name="size_bytes"),
         Index(None, "state", "model"),
+        Index(None, "model", "created_at", "version"),
+        Index(None, "model", "job", "version"),
+        Index(None, "model", "state", "version"),
     )
 
     model: Mapped[str] = mapped_column(Name, ForeignKey("registry_models.name"), primary_key=True)
@@ -109,6 +113,7 @@ class VersionRow(Base):
     step: Mapped[int | None] = mapped_column(BigInteger)
     job: Mapped[str] = mapped_column(Text)
     source_revision: Mapped[str] = mapped_column(Text)
+    data_fingerprint: Mapped[str] = mapped_column(Text, server_default="")
     libraries: Mapped[dict[str, Any]]
     tags: Mapped[dict[str, Any]]
     description: Mapped[str] = mapped_column(Text)

@@ -78,6 +78,7 @@ class VersionOperations(Operations):
         step: int | None = None,
         job: str = "",
         source_revision: str = "",
+        data_fingerprint: str = "",
         libraries: Mapping[str, str] | None = None,
         signatures: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -96,6 +97,7 @@ class VersionOperations(Operations):
             step: the global step of the checkpoint.
             job: id of the job that made it.
             source_revision: of the code that made it.
+            data_fingerprint: of the data it was trained on; `registry.fingerprint` computes one.
             libraries: name to version.
             signatures: name to a description of inputs and outputs, as JSON.
             tags: free strings by key; they may be changed later.
@@ -115,6 +117,7 @@ class VersionOperations(Operations):
             step=step,
             job=job,
             source_revision=source_revision,
+            data_fingerprint=data_fingerprint,
             libraries=libraries,
             tags=tags,
             description=description,
@@ -141,7 +144,8 @@ class VersionOperations(Operations):
         def work(session: Session) -> VersionRow:
             versions.find_model(session, model, lock=True)
             row = versions.find_version(session, model, number)
-            row.tags = row.tags if new_tags is None else new_tags
+            if new_tags is not None:
+                versions.replace_tags(session, row, new_tags)
             row.description = row.description if description is None else description
             return row
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sqlalchemy import delete as delete_rows
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
@@ -20,7 +21,9 @@ from registry.errors import (
     VersionNotFound,
     VersionNotReady,
 )
+from registry.index_tables import TagRow
 from registry.records import FileDigest, Model, Version
+from registry.searching import index_rows
 from registry.tables import LabelRow, ModelRow, VersionRow
 from registry.values import check_text, plain, plain_metrics, plain_strings, read_metrics, storable
 
@@ -40,6 +43,7 @@ class Facts:
     step: int | None = None
     job: str = ""
     source_revision: str = ""
+    data_fingerprint: str = ""
     libraries: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, Any] = field(default_factory=dict)
     description: str = ""
@@ -54,6 +58,7 @@ class Facts:
         step: int | None,
         job: str,
         source_revision: str,
+        data_fingerprint: str,
         libraries: Mapping[str, str] | None,
         tags: Mapping[str, str] | None,
         description: str,
@@ -68,6 +73,7 @@ class Facts:
             step=None if step is None else int(step),
             job=check_text(job, "job"),
             source_revision=check_text(source_revision, "source_revision"),
+            data_fingerprint=check_text(data_fingerprint, "data_fingerprint"),
             libraries=plain_strings(libraries or {}, "libraries"),
             tags=plain_strings(tags or {}, "tags"),
             description=check_text(description, "description"),
@@ -99,7 +105,7 @@ def create_model(session: Session, name: str, description: str, exist_ok: bool) 
         if not exist_ok:
             raise ModelExists(name)
         return row, False
-    row = ModelRow(name=name, description=description, next_version=1, created_at=now())
+    row = ModelRow(name=name, description=description, tags={}, next_version=1, created_at=now())
     session.add(row)
     session.flush()
     return row, True
@@ -153,6 +159,8 @@ def allocate(session: Session, model: str, facts: Facts) -> int:
             **vars(facts),
         )
     )
+    session.flush()
+    session.add_all(index_rows(model, number, facts.metrics, facts.tags))
     return number
 
 
@@ -224,9 +232,16 @@ def delete(session: Session, model: str, number: int, actor: str) -> None:
         row.state, row.deleted_at, row.deleted_by = "deleted", now(), actor
 
 
+def replace_tags(session: Session, row: VersionRow, tags: dict[str, str]) -> None:
+    """Give a version these tags in place of its own, for itself and for search."""
+    session.execute(delete_rows(TagRow).where(TagRow.model == row.model, TagRow.version == row.version))
+    session.add_all(index_rows(row.model, row.version, {}, tags))
+    row.tags = tags
+
+
 def to_model(row: ModelRow) -> Model:
     """Return the record of a row."""
-    return Model(row.name, row.description, row.created_at)
+    return Model(row.name, row.description, row.created_at, row.tags)
 
 
 def to_version(row: VersionRow, store: ArtifactStore) -> Version:
@@ -250,4 +265,5 @@ def to_version(row: VersionRow, store: ArtifactStore) -> Version:
         created_at=row.created_at,
         ready_at=row.ready_at,
         error=row.error,
+        data_fingerprint=row.data_fingerprint,
     )
