@@ -38,6 +38,7 @@ from appliance.estimator.hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from appliance.estimator.keras import model_to_estimator
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
 from appliance.estimator.parsing import classifier_parse_example_spec, regressor_parse_example_spec
 from appliance.estimator.run_config import RunConfig
@@ -93,6 +94,7 @@ __all__ = [
     "export",
     "inputs",
     "make_export_strategy",
+    "model_to_estimator",
     "regressor_parse_example_spec",
     "train_and_evaluate",
 ]
