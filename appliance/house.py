@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import signal
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -108,8 +108,8 @@ def is_healthy(url: str) -> bool:
     try:
         with opener.open(f"{url}/api/v1/health", timeout=5) as answer:
             return json.load(answer)["workers"] > 0
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return False
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return False  # Nobody there yet, or somebody else.
 
 
 def where(

@@ -10,6 +10,9 @@ import platformdirs
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+MAX_SECONDS = 86_400.0
+"""Longest time that a setting may ask for, in seconds; no clock or lock can wait for infinity."""
+
 
 class Settings(BaseSettings):
     """Each field is read from the environment variable `APPLIANCE_<NAME>`, or given by keyword."""
@@ -40,11 +43,11 @@ class Settings(BaseSettings):
     """Base URL of the sidecar's REST service."""
     sidecar_model_root: str = ""
     """The artifact root as the sidecar sees it; by default the same as `artifact_root`."""
-    poll_wait_seconds: float = Field(default=0.05, gt=0)
+    poll_wait_seconds: float = Field(default=0.05, gt=0, le=MAX_SECONDS)
     """How long the reconciler waits between two looks at the registry, in seconds."""
-    lease_seconds: float = Field(default=15, gt=0)
+    lease_seconds: float = Field(default=15, gt=0, le=MAX_SECONDS)
     """How long a worker may fall silent before its job goes to another, in seconds."""
-    stop_grace_seconds: float = Field(default=60, ge=0)
+    stop_grace_seconds: float = Field(default=60, ge=0, le=MAX_SECONDS)
     """How long a job that is to stop may take for its last checkpoint before it is killed, in seconds."""
     url: str = "http://127.0.0.1:8501"
     """Where clients find the gateway."""
@@ -60,6 +63,16 @@ class Settings(BaseSettings):
             self.jobs_root = self.home / "jobs"
         if not self.sidecar_model_root:
             self.sidecar_model_root = self.artifact_root
+        if self.rest_port == self.grpc_port != 0:
+            raise ValueError(
+                f"APPLIANCE_REST_PORT and APPLIANCE_GRPC_PORT are both {self.rest_port}. Give each its own."
+            )
+        if not (self.token.isprintable() and self.token == "".join(self.token.split())):
+            # The token itself is a secret, and stays out of the message.
+            raise ValueError(
+                "APPLIANCE_TOKEN holds spaces, line ends or control characters, which no request can carry. "
+                "Make one with `openssl rand -hex 32`."
+            )
         if not self.token and not is_loopback(self.host):
             raise ValueError(
                 f"Cannot listen on {self.host!r} without a token: everyone who reaches it could run code. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -46,9 +47,9 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise StartError(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Stop what uses the port, or set {setting}."
-        ) from error
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        remedy = f"Stop what uses the port, or set {setting}" if taken else "Set APPLIANCE_HOST"
+        raise StartError(f"Cannot listen on {host}:{port}: {error.strerror}. {remedy}.") from error
     return bound
 
 

@@ -1,0 +1,77 @@
+"""What is refused before any process is started, and in which words."""
+
+import errno
+import socket
+import threading
+
+import pytest
+from pydantic import ValidationError
+
+from appliance import house, startup
+from appliance.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rest_port", 70000, "less than or equal to 65535"),
+        ("lease_seconds", float("nan"), "less than or equal to 86400"),
+        ("lease_seconds", float("inf"), "less than or equal to 86400"),
+        ("poll_wait_seconds", float("inf"), "less than or equal to 86400"),
+        ("stop_grace_seconds", float("inf"), "less than or equal to 86400"),
+        ("grpc_port", 8501, "APPLIANCE_REST_PORT and APPLIANCE_GRPC_PORT are both 8501. Give each its own"),
+        ("host", "0.0.0.0", "Cannot listen on '0.0.0.0' without a token"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(name: str, value: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Settings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("token", [" ", "two words", "line\nend", "\x01secret"])
+def test_token_that_no_request_can_carry_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(token=token)
+    (told,) = refused.value.errors()
+    assert "APPLIANCE_TOKEN holds spaces, line ends or control characters" in told["msg"]
+    assert repr(token) not in told["msg"]
+
+
+def test_free_ports_may_both_be_asked_for() -> None:
+    assert Settings(rest_port=0, grpc_port=0).grpc_port == 0
+
+
+def test_taken_port_and_foreign_address_name_the_setting_that_helps() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = f"127.0.0.1:{port}: .* Stop what uses the port, or set APPLIANCE_GRPC_PORT"
+        with pytest.raises(startup.StartError, match=told):
+            startup.bind("127.0.0.1", port, "APPLIANCE_GRPC_PORT")
+    # An address of the block kept for documentation: no machine has it.
+    with pytest.raises(startup.StartError, match=r"192.0.2.1:0: .* Set APPLIANCE_HOST.$") as refused:
+        startup.bind("192.0.2.1", 0, "APPLIANCE_GRPC_PORT")
+    assert isinstance(refused.value.__cause__, OSError)
+    assert refused.value.__cause__.errno == errno.EADDRNOTAVAIL
+
+
+@pytest.mark.parametrize(
+    ("answer", "healthy"),
+    [
+        (b'HTTP/1.1 200 OK\r\n\r\n{"workers": 1}', True),
+        (b"\x00\x00\x12\x04", False),
+        (b"HTTP/1.1 200 OK\r\n\r\n<p>", False),
+    ],
+)
+def test_whatever_else_answers_at_the_port_is_no_healthy_gateway(answer: bytes, healthy: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_once() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        other = threading.Thread(target=answer_once)
+        other.start()
+        assert house.is_healthy(f"http://127.0.0.1:{server.getsockname()[1]}") is healthy
+        other.join()
