@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from appliance.cli.failures import CANNOT_START, Failure
+from appliance.log_lines import FieldsFormatter
 
 if TYPE_CHECKING:
     from appliance.settings import Settings
@@ -54,18 +55,3 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
-
-
-class FieldsFormatter(logging.Formatter):
-    """Formats a record as `time level event key=value ...`."""
-
-    _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
-
-    def __init__(self) -> None:
-        """Take the layout of the fixed part."""
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name logging calls
-        """Return the line without a traceback."""
-        fields = " ".join(f"{key}={value}" for key, value in vars(record).items() if key not in self._KNOWN)
-        return " ".join(filter(None, (super().formatMessage(record), fields)))

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from appliance.bundle import unpack_bundle
+from appliance.log_lines import FieldsFormatter
 from appliance.trainer import publishing
 from appliance.trainer.task_spec import Outcome, TaskSpec
 from appliance.trainer.user_code import (
@@ -42,7 +43,9 @@ def main(arguments: list[str]) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     os.set_inheritable(events_fd, False)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setFormatter(FieldsFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("alembic").setLevel(logging.WARNING)
     task = TaskSpec.from_json(sys.stdin.read())
     with os.fdopen(events_fd, "w", encoding="utf-8") as events:

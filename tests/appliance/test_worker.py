@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -388,6 +389,8 @@ def test_stopped_job_keeps_a_checkpoint_whether_it_is_to_go_on_or_not(house: Hou
         cancelled = house.wait(job)
     assert (cancelled.state, cancelled.attempts) == ("cancelled", 2)
     assert starts(house.log(job)) == [0, checkpoint(released)]
+    told = re.compile(r"INFO appliance.estimator: training_done step=\d+ loss=\d")
+    assert any(told.match(line) for line in house.log(job)), "the log tells neither step nor loss"
     assert cancelled.result["step"] == checkpoint(cancelled) > checkpoint(released)
     model = JobFolder(house.settings.jobs_root / job.id).model
     assert (model / f"model.ckpt-{checkpoint(cancelled)}.index").exists()
