@@ -25,6 +25,20 @@ class LoadFailed(Exception):
         return f"Version {self.version} of model {self.model!r} was promoted and put back: {self.reason}"
 
 
+class BundleNotKept(Exception):
+    """The folder of jobs cannot be written, for lack of room or of permission."""
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder, self.reason = folder, reason
+
+    def __str__(self) -> str:
+        return (
+            f"The server cannot keep the bundle in its folder {self.folder!r}: {self.reason}. "
+            "Make room or give the permission there, or set APPLIANCE_JOBS_ROOT; then submit again."
+        )
+
+
 # Of an error's classes the nearest one in the table decides.
 STATUS: dict[type[Exception], int] = {
     registry.errors.InvalidInput: 400,
@@ -39,6 +53,7 @@ STATUS: dict[type[Exception], int] = {
     bundle.InvalidBundle: 422,
     bundle.BundleTooLarge: 413,
     LoadFailed: 409,
+    BundleNotKept: 507,
 }
 
 

@@ -16,6 +16,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from appliance.api.access import actor_of
+from appliance.api.errors import BundleNotKept
 from appliance.api.models import JobRequest, job_json, plain
 from appliance.bundle import check_bundle
 from appliance.trainer.job import JobFolder, JobSpec, JobState, new_job_id
@@ -90,17 +91,24 @@ def describe_validation(error: Any) -> str:
 
 
 def _take_in(jobs: JobStore, jobs_root: Path, spec: JobSpec, upload: UploadFile) -> Any:
-    """Store the bundle in the job's folder, then queue the job; a refused bundle leaves nothing."""
+    """Store the bundle in the job's folder, then queue the job; a refused bundle leaves nothing.
+
+    Raises:
+        BundleNotKept: the folder cannot be written.
+    """
     name = new_job_id(spec.name)
     folder = JobFolder(jobs_root / name)
-    folder.root.mkdir(parents=True)
     try:
-        with folder.bundle.open("wb") as target:
-            shutil.copyfileobj(upload.file, target)
+        try:
+            folder.root.mkdir(parents=True)
+            with folder.bundle.open("wb") as target:
+                shutil.copyfileobj(upload.file, target)
+        except OSError as error:
+            raise BundleNotKept(str(jobs_root), error.strerror or str(error)) from error
         check_bundle(folder.bundle, spec.file)
         return jobs.submit(spec, job=name)
     except BaseException:
-        shutil.rmtree(folder.root)
+        shutil.rmtree(folder.root, ignore_errors=True)
         raise
 
 

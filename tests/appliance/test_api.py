@@ -29,6 +29,7 @@ from appliance.client import (
     InvalidRequest,
     LoadFailed,
     NotFound,
+    ServerFailed,
     TooLarge,
     Unauthorized,
     Version,
@@ -165,6 +166,19 @@ def test_what_is_no_bundle_is_refused(house: House) -> None:
         headers={"content-type": "multipart/form-data; boundary=y"},
     )
     assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_bundle_that_the_server_has_no_room_for_is_told_with_the_reason(
+    tmp_path: Path, experiment: Path
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with running_house(tmp_path, jobs_root=tmp_path / "file" / "jobs") as house:
+        with Client(house.url) as client, pytest.raises(ServerFailed) as raised:
+            client.submit(experiment)
+        assert (raised.value.status, raised.value.code) == (507, "bundle_not_kept")
+        assert "cannot keep the bundle in its folder" in str(raised.value)
+        assert "Not a directory. Make room" in str(raised.value)
+        assert house.jobs.list() == []
 
 
 def test_file_that_is_not_there_is_named(client: Client, tmp_path: Path) -> None:
