@@ -1,0 +1,71 @@
+"""Training data in memory: features, targets, weights; equal rows are one row with the sum of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Rows(NamedTuple):
+    """Examples.
+
+    Fields:
+        features: float32 `[rows, features]`.
+        targets: `[rows, targets]`, float32 values or int64 class ids.
+        weights: float64 `[rows]`, positive.
+    """
+
+    features: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+    def take(self, indices: np.ndarray) -> Rows:
+        """Return the rows at `indices`."""
+        return Rows(*(array[indices] for array in self))
+
+    def distinct(self) -> Rows:
+        """Return each row once, with the sum of its weights, in an order that its content decides.
+
+        Hence a weight of two is the same as two copies, to the last bit, when all rows fit into one batch,
+        and the order in which the examples come does not matter.
+        """
+        keys = _fingerprints(self.features) + 3 * _fingerprints(self.targets)
+        order = np.argsort(keys, kind="stable")
+        rows, keys = self.take(order), keys[order]
+        # Only neighbours with the same fingerprint are compared in full.
+        candidates = np.flatnonzero(keys[1:] == keys[:-1])
+        again = np.zeros(len(keys), bool)
+        again[candidates + 1] = [
+            np.array_equal(rows.features[i], rows.features[i + 1])
+            and np.array_equal(rows.targets[i], rows.targets[i + 1])
+            for i in candidates
+        ]
+        first = np.flatnonzero(~again)
+        return rows.take(first)._replace(weights=np.add.reduceat(rows.weights, first))
+
+    def normalized(self) -> Rows:
+        """Return the rows with weights whose mean is one: losses then do not depend on their scale."""
+        return self._replace(weights=self.weights * (len(self.weights) / self.weights.sum()))
+
+    def batches(self, size: int, random: np.random.RandomState) -> Iterator[Rows]:
+        """Yield all rows in batches, in random order unless one batch holds them all."""
+        count = len(self.weights)
+        if count <= size:
+            yield self
+            return
+        order = random.permutation(count)
+        for start in range(0, count, size):
+            yield self.take(order[start : start + size])
+
+
+def _fingerprints(table: np.ndarray) -> np.ndarray:
+    """Return a number for each row, equal for equal rows, uint64 `[rows]`."""
+    words = np.ascontiguousarray(table).view(np.uint32)
+    factors: np.ndarray = np.random.RandomState(0).randint(1, 2**62, size=words.shape[1:], dtype=np.int64)
+    numbers = np.zeros(len(words), np.uint64)
+    for column, factor in enumerate(factors):
+        # Column by column, so that no second table is made. The products wrap around.
+        numbers += words[:, column].astype(np.uint64) * np.uint64(2 * factor + 1)
+    return numbers
