@@ -163,9 +163,21 @@ class LabelOperations(Operations):
             self._write(lambda session: labels.remove(session, model, label, expect, actor, reason))
         )
 
-    def history(self, model: str, label: str | None = None, *, limit: int | None = None) -> list[Promotion]:
-        """Return the moves of the labels, newest first. Raises ModelNotFound."""
-        rows = self._read(lambda session: labels.history(session, model, label, limit))
+    def history(
+        self,
+        model: str,
+        label: str | None = None,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int | None = None,
+    ) -> list[Promotion]:
+        """Return the moves of the labels, newest first: those with ids below `before` and above `after`.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        rows = self._read(lambda session: labels.history(session, model, label, before, after, limit))
         return [labels.to_promotion(row) for row in rows]
 
     def set_gate(self, model: str, label: str, rules: Sequence[str], actor: str) -> Gate:

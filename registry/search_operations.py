@@ -43,6 +43,12 @@ class SearchOperations(Operations):
         wanted = dict(tags or {})
         return self._read(lambda session: searching.search_models(session, name, wanted, limit, cursor))
 
+    def model(self, name: str) -> ModelSummary:
+        """Return one model. Raises ModelNotFound."""
+        return self._read(
+            lambda session: searching.summarize(session, [versions.find_model(session, name)])[0]
+        )
+
     def search_versions(
         self,
         model: str,

@@ -211,19 +211,26 @@ def search_models(
         query = query.where(ModelRow.name > str(after))
     rows = session.scalars(query).all()
     shown = rows[:limit]
-    labels = _labels_of_models(session, [row.name for row in shown])
-    found = tuple(
+    return Page(summarize(session, shown), _cursor([shown[-1].name]) if len(rows) > limit else "")
+
+
+def summarize(session: Session, rows: Sequence[ModelRow]) -> tuple[ModelSummary, ...]:
+    """Return the summaries of models, with their labels."""
+    query = select(LabelRow).where(LabelRow.model.in_([row.name for row in rows]))
+    labels: dict[str, dict[str, int]] = {}
+    for label in session.scalars(query.order_by(LabelRow.model, LabelRow.label)):
+        labels.setdefault(label.model, {})[label.label] = label.version
+    return tuple(
         ModelSummary(
-            row.name,
-            row.description,
-            row.tags,
-            row.created_at,
-            labels.get(row.name, {}),
-            row.next_version - 1,
+            name=row.name,
+            description=row.description,
+            tags=row.tags,
+            created_at=row.created_at,
+            labels=labels.get(row.name, {}),
+            newest_version=row.next_version - 1,
         )
-        for row in shown
+        for row in rows
     )
-    return Page(found, _cursor([shown[-1].name]) if len(rows) > limit else "")
 
 
 def _matches(session: Session, pattern: str) -> ColumnElement[bool]:
@@ -233,14 +240,6 @@ def _matches(session: Session, pattern: str) -> ColumnElement[bool]:
         return ModelRow.name.op("GLOB")(pattern.replace("[", "[[]"))
     escaped = pattern.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     return ModelRow.name.like(escaped.replace("*", "%").replace("?", "_"), escape="\\")
-
-
-def _labels_of_models(session: Session, names: Sequence[str]) -> dict[str, dict[str, int]]:
-    query = select(LabelRow).where(LabelRow.model.in_(names)).order_by(LabelRow.model, LabelRow.label)
-    found: dict[str, dict[str, int]] = {}
-    for row in session.scalars(query):
-        found.setdefault(row.model, {})[row.label] = row.version
-    return found
 
 
 def index_rows(

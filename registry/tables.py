@@ -144,6 +144,7 @@ class PromotionRow(Base):
         CheckConstraint("forced = false OR reason <> ''", name="forced"),
         # One row can be replaced once only: the moves of a label form a single line.
         UniqueConstraint("replaces_id"),
+        Index(None, "model", "id"),
         Index(None, "model", "label", "id"),
         Index(None, "model", "label", "to_version", "id"),
         {"sqlite_autoincrement": True},

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import appliance
 from appliance.api.access import access_check
+from appliance.api.docs_page import add_docs_page
 from appliance.api.errors import STATUS, Problem, problem_of
 from appliance.api.jobs import describe_validation, jobs_router
 from appliance.api.limits import BodyLimit
@@ -25,6 +26,17 @@ from appliance.trainer.jobs import JobStore
 log = logging.getLogger(__name__)
 
 PREFIX = "/api/v1"
+TAGS = [
+    {"name": "models", "description": "Names under which versions are registered."},
+    {"name": "versions", "description": "SavedModels with their facts. Once ready a version never changes."},
+    {
+        "name": "labels",
+        "description": "Movable names for versions, such as `production`; and every move they made.",
+    },
+    {"name": "gates", "description": "What a version must meet before a label moves to it."},
+    {"name": "jobs", "description": "Training: submit, watch, cancel."},
+    {"name": "appliance", "description": "The appliance itself."},
+]
 _CODES = {
     400: "invalid_request",
     401: "unauthorized",
@@ -73,15 +85,18 @@ def control_plane(operations: RegistryOperations, jobs: JobStore, jobs_root: Pat
     app = FastAPI(
         title="Estimator Appliance",
         version=appliance.__version__,
+        description="Jobs and the registry of models. Predictions are at /v1/models.",
+        openapi_tags=TAGS,
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,
         redoc_url=None,
     )
     app.include_router(_health_router(jobs), prefix=PREFIX)
     guarded = [Depends(access_check(token))]
-    app.include_router(jobs_router(jobs, jobs_root), prefix=PREFIX, dependencies=guarded)
+    app.include_router(jobs_router(jobs, jobs_root), tags=["jobs"], prefix=PREFIX, dependencies=guarded)
     app.include_router(versions_router(operations), prefix=PREFIX, dependencies=guarded)
     app.include_router(_serving_router(operations), prefix=PREFIX, dependencies=guarded)
+    add_docs_page(app, f"{PREFIX}/docs")
     for kind in STATUS:
         app.add_exception_handler(kind, _on_known)
     app.add_exception_handler(HTTPException, _on_http)
@@ -93,7 +108,7 @@ def control_plane(operations: RegistryOperations, jobs: JobStore, jobs_root: Pat
 def _health_router(jobs: JobStore) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/health")
+    @router.get("/health", tags=["appliance"])
     def health() -> Any:
         """Say that the gateway reaches the database, and how many workers live. Asks for no token."""
         return {"status": "ok", "workers": len(jobs.workers())}
@@ -105,7 +120,7 @@ def _serving_router(operations: RegistryOperations) -> APIRouter:
     router = APIRouter()
     house = operations.house
 
-    @router.get("/serving")
+    @router.get("/serving", tags=["appliance"])
     def serving() -> Any:
         """Return what is wanted of serving, and the newest word of each gateway."""
         reports = [
@@ -133,9 +148,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     message = error.detail
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
-        message = (
-            f"There is no {request.method} {request.url.path}; {PREFIX}/openapi.json lists what there is."
-        )
+        message = f"There is no {request.method} {request.url.path}; {PREFIX}/docs lists what there is."
     code = _CODES.get(error.status_code, "invalid_request")
     return _answer(Problem(error.status_code, code, message), error.headers)
 

@@ -62,6 +62,20 @@ class GateRules(Request):
     rules: list[str]
 
 
+class ModelChanges(Request):
+    """What is to change of a model; what is left out stays."""
+
+    description: str | None = None
+    tags: dict[str, str] | None = Field(None, description="In place of all it has.")
+
+
+class VersionChanges(Request):
+    """What is to change of a version, which is all of it that can; what is left out stays."""
+
+    description: str | None = None
+    tags: dict[str, str] | None = Field(None, description="In place of all it has.")
+
+
 def job_json(job: Job) -> dict[str, Any]:
     """Return a job: its specification and its state side by side."""
     return plain(
@@ -82,15 +96,21 @@ def job_json(job: Job) -> dict[str, Any]:
     )
 
 
-def model_json(model: registry.Model, labels: dict[str, int]) -> dict[str, Any]:
+def model_json(model: registry.ModelSummary) -> dict[str, Any]:
     """Return a model with its labels."""
-    return plain({**vars(model), "labels": labels})
+    return plain(vars(model))
 
 
-def version_json(version: registry.Version) -> dict[str, Any]:
+def summary_json(version: registry.VersionSummary) -> dict[str, Any]:
+    """Return a version as lists show it."""
+    return plain(vars(version))
+
+
+def version_json(version: registry.Version, labels: dict[str, int]) -> dict[str, Any]:
     """Return a version; of its manifest only the number of files, for it may be long."""
     shown = {name: value for name, value in vars(version).items() if name != "manifest"}
-    return plain({**shown, "files": len(version.manifest)})
+    under = [label for label, number in labels.items() if number == version.version]
+    return plain({**shown, "labels": under, "files": len(version.manifest)})
 
 
 def promotion_json(promotion: registry.Promotion, serving: bool | None = None) -> dict[str, Any]:

@@ -6,7 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import registry
-from appliance.api.models import MoveLabel, RollBack, gate_json, model_json, promotion_json, version_json
+from appliance.api.models import (
+    ModelChanges,
+    MoveLabel,
+    RollBack,
+    VersionChanges,
+    gate_json,
+    model_json,
+    promotion_json,
+    summary_json,
+    version_json,
+)
+from appliance.api.queries import HistoryQuery, ModelQuery, VersionQuery
 from appliance.api.waiting import wait_until_served
 
 Json = dict[str, Any]
@@ -24,25 +35,35 @@ class RegistryOperations:
         """The registry."""
         return self._house
 
-    def models(self) -> list[Json]:
-        """Return all models with their labels."""
-        return [model_json(model, self._house.labels(model.name)) for model in self._house.models()]
+    def models(self, query: ModelQuery) -> Json:
+        """Return a page of models with their labels, by name."""
+        page = self._house.search_models(**query.arguments())
+        return {"models": [model_json(entry) for entry in page], "next_cursor": page.next_cursor}
 
     def model(self, model: str) -> Json:
         """Return a model with its labels."""
-        labels = self._house.labels(model)
-        return next(model_json(entry, labels) for entry in self._house.models() if entry.name == model)
+        return model_json(self._house.model(model))
 
-    def versions(self, model: str) -> list[Json]:
-        """Return the versions of a model, newest first."""
-        return [version_json(entry) for entry in self._house.versions(model)]
+    def change_model(self, model: str, changes: ModelChanges) -> Json:
+        """Replace the tags or the description of a model, and return it."""
+        self._house.describe_model(model, tags=changes.tags, description=changes.description)
+        return self.model(model)
+
+    def versions(self, model: str, query: VersionQuery) -> Json:
+        """Return a page of the versions of a model."""
+        page = self._house.search_versions(model, **query.arguments())
+        return {"versions": [summary_json(entry) for entry in page], "next_cursor": page.next_cursor}
 
     def version(self, model: str, version: str) -> Json:
         """Return a version by its number or by a label, as text."""
         by_number = version.isdecimal()
-        return version_json(
-            self._house.version(model, int(version)) if by_number else self._house.resolve(model, version)
-        )
+        found = self._house.version(model, int(version)) if by_number else self._house.resolve(model, version)
+        return version_json(found, self._house.labels(model))
+
+    def change_version(self, model: str, version: int, changes: VersionChanges) -> Json:
+        """Replace the tags or the description of a version, and return it."""
+        self._house.describe_version(model, version, tags=changes.tags, description=changes.description)
+        return self.version(model, str(version))
 
     def labels(self, model: str) -> dict[str, int]:
         """Return the version behind each label."""
@@ -81,9 +102,13 @@ class RegistryOperations:
         )
         return self._followed(move, request.wait_seconds)
 
-    def history(self, model: str, label: str | None) -> list[Json]:
-        """Return the moves of labels, newest first."""
-        return [promotion_json(move) for move in self._house.history(model, label)]
+    def history(self, model: str, query: HistoryQuery) -> Json:
+        """Return moves of labels, newest first."""
+        limit = query.limit
+        moves = self._house.history(model, query.label, before=query.before, limit=limit + 1)
+        shown = moves[:limit]
+        next_before = shown[-1].id if len(moves) > limit else None
+        return {"promotions": [promotion_json(move) for move in shown], "next_before": next_before}
 
     def gate(self, model: str, label: str) -> Json:
         """Return the gate of a label."""

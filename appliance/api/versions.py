@@ -2,78 +2,117 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
+from appliance.api import responses
 from appliance.api.access import actor_of
-from appliance.api.models import GateRules, MoveLabel, RollBack
+from appliance.api.models import GateRules, ModelChanges, MoveLabel, RollBack, VersionChanges
 from appliance.api.operations import RegistryOperations
+from appliance.api.queries import HistoryQuery, ModelQuery, VersionQuery
+
+ModelName = Annotated[str, Path(description="The model's name.")]
+VersionNumber = Annotated[int, Path(description="The version's number.")]
+LabelName = Annotated[str, Path(description="The label, `production` for instance.")]
+
+
+def answers(body: type[responses.Response], *refusals: int) -> dict[str, Any]:
+    """Return what a route is declared with: its answer and its refusals, for the OpenAPI page."""
+    told = {status: {"model": responses.ErrorBody} for status in (400, 404, 422, *refusals)}
+    return {"response_model": None, "responses": {200: {"model": body}, **told}}
 
 
 def versions_router(operations: RegistryOperations) -> APIRouter:
     """Return the routes of a registry."""
     router = APIRouter(prefix="/models")
+    _add_models(router, operations)
+    _add_versions(router, operations)
+    _add_labels(router, operations)
+    _add_gates(router, operations)
+    return router
 
-    @router.get("")
-    def list_models() -> Any:
-        """Return all models with their labels."""
-        return {"models": operations.models()}
 
-    @router.get("/{model}")
-    def get_model(model: str) -> Any:
+def _add_models(router: APIRouter, operations: RegistryOperations) -> None:
+    @router.get("", tags=["models"], **answers(responses.ModelsBody))
+    def list_models(query: Annotated[ModelQuery, Query()]) -> Any:
+        """Return a page of models with their labels, by name."""
+        return operations.models(query)
+
+    @router.get("/{model}", tags=["models"], **answers(responses.ModelBody))
+    def get_model(model: ModelName) -> Any:
         """Return a model with its labels."""
         return operations.model(model)
 
-    @router.get("/{model}/versions")
-    def list_versions(model: str) -> Any:
-        """Return the versions of a model, newest first."""
-        return {"versions": operations.versions(model)}
+    @router.patch("/{model}", tags=["models"], **answers(responses.ModelBody))
+    def change_model(model: ModelName, body: ModelChanges) -> Any:
+        """Replace the tags or the description of a model."""
+        return operations.change_model(model, body)
 
-    @router.get("/{model}/versions/{version}")
-    def get_version(model: str, version: str) -> Any:
+
+def _add_versions(router: APIRouter, operations: RegistryOperations) -> None:
+    @router.get("/{model}/versions", tags=["versions"], **answers(responses.VersionsBody))
+    def list_versions(model: ModelName, query: Annotated[VersionQuery, Query()]) -> Any:
+        """Return a page of the versions that meet everything asked for."""
+        return operations.versions(model, query)
+
+    @router.get("/{model}/versions/{version}", tags=["versions"], **answers(responses.VersionBody))
+    def get_version(
+        model: ModelName, version: Annotated[str, Path(description="The version's number, or a label.")]
+    ) -> Any:
         """Return a version, by number or label."""
         return operations.version(model, version)
 
-    @router.delete("/{model}/versions/{version}", status_code=204)
-    def delete_version(model: str, version: int, request: Request) -> Response:
+    @router.patch("/{model}/versions/{version}", tags=["versions"], **answers(responses.VersionBody))
+    def change_version(model: ModelName, version: VersionNumber, body: VersionChanges) -> Any:
+        """Replace the tags or the description of a version; nothing else of it ever changes."""
+        return operations.change_version(model, version, body)
+
+    @router.delete("/{model}/versions/{version}", tags=["versions"], status_code=204)
+    def delete_version(model: ModelName, version: VersionNumber, request: Request) -> Response:
         """Delete a version that no label needs."""
         operations.delete_version(model, version, actor_of(request))
         return Response(status_code=204)
 
-    @router.get("/{model}/history")
-    def history(model: str, label: str | None = None) -> Any:
-        """Return the moves of labels, newest first."""
-        return {"promotions": operations.history(model, label)}
 
-    @router.get("/{model}/labels")
-    def labels(model: str) -> Any:
+def _add_labels(router: APIRouter, operations: RegistryOperations) -> None:
+    @router.get("/{model}/history", tags=["labels"], **answers(responses.HistoryBody))
+    def history(model: ModelName, query: Annotated[HistoryQuery, Query()]) -> Any:
+        """Return the moves of labels, newest first."""
+        return operations.history(model, query)
+
+    @router.get("/{model}/labels", tags=["labels"], **answers(responses.LabelsBody))
+    def labels(model: ModelName) -> Any:
         """Return the version behind each label."""
         return {"labels": operations.labels(model)}
 
-    @router.put("/{model}/labels/{label}")
-    def promote(model: str, label: str, body: MoveLabel, request: Request) -> Any:
+    @router.put("/{model}/labels/{label}", tags=["labels"], **answers(responses.PromotionBody, 409))
+    def promote(model: ModelName, label: LabelName, body: MoveLabel, request: Request) -> Any:
         """Move a label to a version; with `wait_seconds`, until serving has followed."""
         return operations.promote(model, label, body, actor_of(request))
 
-    @router.post("/{model}/labels/{label}/rollback")
-    def rollback(model: str, label: str, body: RollBack, request: Request) -> Any:
+    @router.post("/{model}/labels/{label}/rollback", tags=["labels"], **answers(responses.PromotionBody, 409))
+    def rollback(model: ModelName, label: LabelName, body: RollBack, request: Request) -> Any:
         """Move a label back to the version before; with `wait_seconds`, until serving has followed."""
         return operations.rollback(model, label, body, actor_of(request))
 
-    @router.get("/{model}/gates/{label}")
-    def get_gate(model: str, label: str) -> Any:
+
+def _add_gates(router: APIRouter, operations: RegistryOperations) -> None:
+    @router.get("/{model}/gates/{label}", tags=["gates"], **answers(responses.GateBody))
+    def get_gate(model: ModelName, label: LabelName) -> Any:
         """Return the gate of a label."""
         return operations.gate(model, label)
 
-    @router.put("/{model}/gates/{label}")
-    def set_gate(model: str, label: str, body: GateRules, request: Request) -> Any:
+    @router.put("/{model}/gates/{label}", tags=["gates"], **answers(responses.GateBody))
+    def set_gate(model: ModelName, label: LabelName, body: GateRules, request: Request) -> Any:
         """Set the gate of a label."""
         return operations.set_gate(model, label, body.rules, actor_of(request))
 
-    @router.get("/{model}/gates/{label}/report")
-    def check_gate(model: str, label: str, version: int) -> Any:
+    @router.get("/{model}/gates/{label}/report", tags=["gates"], **answers(responses.GateReportBody))
+    def check_gate(
+        model: ModelName,
+        label: LabelName,
+        version: Annotated[int, Query(description="The version's number.")],
+    ) -> Any:
         """Return what the gate says about a version; nothing moves."""
         return operations.check_gate(model, version, label)
-
-    return router

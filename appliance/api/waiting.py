@@ -46,8 +46,6 @@ def _route(report: registry.ServingReport, move: registry.Promotion) -> int | No
 
 def raise_if_undone(house: registry.Registry, move: registry.Promotion) -> None:
     """Raise LoadFailed if `move` was undone."""
-    for later in house.history(move.model, move.label):
-        if later.id <= move.id:
-            return
+    for later in house.history(move.model, move.label, after=move.id):
         if later.action == "undo" and later.from_version == move.to_version:
             raise LoadFailed(move.model, move.to_version, later.reason)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from appliance.cli.access import is_remote, open_registry, registry_access
 from appliance.cli.failures import REFUSED, Failure
 from appliance.cli.output import json_option, print_json, print_record, print_table
 from appliance.cli.start import read_settings
-from appliance.client.results import Promotion
+from appliance.client.results import Model, Promotion
 
+STATES = ["pending", "ready", "failed", "deleted"]
+MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"])
 REMOTE = "Where the appliance is. Without it and APPLIANCE_URL the database of the settings is used directly."
 
 
@@ -39,24 +43,50 @@ def registry() -> None:
 
 @registry.command("list")
 @click.argument("model", required=False)
+@click.option(
+    "--name", metavar="PATTERN", help="Without MODEL: only models like this, 'flights-*' for instance."
+)
+@click.option("--tag", "tags", multiple=True, metavar="KEY[=VALUE]", help="Only what has this tag.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES), help="[default: all but deleted]"
+)
+@click.option(
+    "--where", "metrics", multiple=True, metavar="CONDITION", help="A metric, 'auc > 0.7' for instance."
+)
+@click.option("--job", help="Only what this job made.")
+@click.option("--label", help="Only what is under this label.")
+@click.option("--since", type=MOMENT, help="Created at this time or later.")
+@click.option("--until", type=MOMENT, help="Created before this time.")
+@click.option(
+    "--order",
+    default="-version",
+    show_default=True,
+    metavar="ORDER",
+    help="version, created or metrics.NAME; '-' first: the greatest first.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most.")
 @place_option
 @json_option
-def list_versions(model: str | None, url: str | None, as_json: bool) -> None:
-    """List the models, or the versions of MODEL."""
+def list_versions(
+    model: str | None,
+    name: str | None,
+    tags: tuple[str, ...],
+    url: str | None,
+    limit: int,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """List the models, or the versions of MODEL that meet everything given."""
+    if model is None:
+        with registry_access(url) as access:
+            models = access.models(name or "", tags=tags, limit=limit)
+        _print_models(models, as_json)
+        return
+    if name is not None:
+        raise click.UsageError("--name finds models; leave out MODEL.")
+    filters["created_from"], filters["created_before"] = filters.pop("since"), filters.pop("until")
     with registry_access(url) as access:
-        if model is None:
-            models = access.models()
-            if as_json:
-                print_json(models)
-            else:
-                print_table(
-                    ["model", "labels", "created", "description"],
-                    [(entry.name, entry.labels, entry.created_at, entry.description) for entry in models],
-                    "There are no models.",
-                )
-            return
-        versions = access.versions(model)
-        labels = access.labels(model)
+        versions = access.versions(model, tags=tags, limit=limit, **filters)
     if as_json:
         print_json(versions)
         return
@@ -65,7 +95,7 @@ def list_versions(model: str | None, url: str | None, as_json: bool) -> None:
         (
             version.version,
             version.state,
-            [label for label, number in labels.items() if number == version.version],
+            version.labels,
             version.step,
             *(version.metrics.get(name) for name in names),
             version.ready_at,
@@ -74,7 +104,19 @@ def list_versions(model: str | None, url: str | None, as_json: bool) -> None:
         for version in versions
     ]
     columns = ["version", "state", "labels", "step", *names, "ready", "error"]
-    print_table(columns, rows, f"Model {model} has no versions.")
+    print_table(columns, rows, f"Model {model} has no such versions.")
+
+
+def _print_models(models: list[Model], as_json: bool) -> None:
+    if as_json:
+        print_json(models)
+        return
+    rows = [
+        (entry.name, entry.labels, entry.newest_version, entry.tags, entry.created_at, entry.description)
+        for entry in models
+    ]
+    columns = ["model", "labels", "newest", "tags", "created", "description"]
+    print_table(columns, rows, "There are no models.")
 
 
 @registry.command()
@@ -163,12 +205,16 @@ def rollback(
 @registry.command()
 @click.argument("model")
 @click.option("--label", help="Only the moves of this label.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=click.IntRange(min=1), metavar="ID", help="Only moves before this one.")
 @place_option
 @json_option
-def history(model: str, label: str | None, url: str | None, as_json: bool) -> None:
+def history(
+    model: str, label: str | None, limit: int, before: int | None, url: str | None, as_json: bool
+) -> None:
     """List the moves of MODEL's labels, newest first."""
     with registry_access(url) as access:
-        moves = access.history(model, label=label)
+        moves = access.history(model, label=label, limit=limit, before=before)
     if as_json:
         print_json(moves)
         return

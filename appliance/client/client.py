@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from appliance.client import predictions
 from appliance.client.errors import ConnectionFailed, InvalidBundle
-from appliance.client.results import Event, Gate, GateReport, Job, LogLine, Model, Promotion, Version, parse
-from appliance.client.transport import Transport, default_actor, segment
+from appliance.client.registry import API, RegistryCalls
+from appliance.client.results import Event, Job, LogLine, parse
+from appliance.client.transport import Sender, Transport, default_actor, segment
 
 log = logging.getLogger(__name__)
 
 DEFAULT_URL = "http://127.0.0.1:8501"
-API = "/api/v1"
 _LONG_POLL_SECONDS = 10.0
 """How long the server may hold a request for news of a job."""
 _UPLOAD_SECONDS = 600.0
 
 
-class Client:
+class Client(RegistryCalls):
     """What one may ask of an appliance, over HTTP.
 
     Every method raises an error of `appliance.client.errors`. A client may be shared between threads.
@@ -45,13 +45,20 @@ class Client:
             timeout_seconds: how long to wait for an answer.
             actor: who acts, for the history; by default user and host.
         """
-        self._transport = Transport(
+        self._transport: Sender = Transport(
             url if url is not None else os.environ.get("APPLIANCE_URL") or DEFAULT_URL,
             token if token is not None else os.environ.get("APPLIANCE_TOKEN", ""),
             timeout_seconds,
             actor if actor is not None else default_actor(),
         )
         self._timeout_seconds = timeout_seconds
+
+    @classmethod
+    def over(cls, transport: Sender, *, timeout_seconds: float = 60.0) -> Self:
+        """Return a client that sends through `transport`, whatever is behind it."""
+        client = cls.__new__(cls)
+        client._transport, client._timeout_seconds = transport, timeout_seconds
+        return client
 
     @property
     def url(self) -> str:
@@ -198,106 +205,6 @@ class Client:
             elif page["done"] or not follow:
                 return
 
-    # The registry
-
-    def models(self) -> list[Model]:
-        """Return the models with their labels."""
-        return [parse(Model, entry) for entry in self._transport.get(f"{API}/models")["models"]]
-
-    def model(self, model: str) -> Model:
-        """Return one model with its labels."""
-        return parse(Model, self._transport.get(_model_path(model)))
-
-    def labels(self, model: str) -> Mapping[str, int]:
-        """Return the version behind each label."""
-        return self._transport.get(_model_path(model) + "/labels")["labels"]
-
-    def versions(self, model: str) -> list[Version]:
-        """Return the versions of a model, newest first."""
-        return [
-            parse(Version, entry)
-            for entry in self._transport.get(_model_path(model) + "/versions")["versions"]
-        ]
-
-    def version(self, model: str, version: int | str) -> Version:
-        """Return a version, by number or by label."""
-        return parse(Version, self._transport.get(f"{_model_path(model)}/versions/{segment(version)}"))
-
-    def promote(
-        self,
-        model: str,
-        version: int,
-        *,
-        label: str = "production",
-        expect: int | None = None,
-        reason: str = "",
-        force: bool = False,
-        wait: float = 60.0,
-    ) -> Promotion:
-        """Move a label to a version, and wait until that version serves it.
-
-        Args:
-            model: the model.
-            version: the version's number.
-            label: the label.
-            expect: refuse unless the label is on this version now (0: on none).
-            reason: why, for the history.
-            force: pass over the gate; recorded.
-            wait: for how long to wait, in seconds; 0: not at all.
-
-        Raises:
-            GateRefused: the gate of the label refused the version.
-            LoadFailed: the version would not load; the label is where it was.
-        """
-        body = {"version": version, "expect": expect, "reason": reason, "force": force, "wait_seconds": wait}
-        return self._move("PUT", model, segment(label), body, wait)
-
-    def rollback(
-        self,
-        model: str,
-        *,
-        label: str = "production",
-        to: int | None = None,
-        expect: int | None = None,
-        reason: str = "",
-        wait: float = 60.0,
-    ) -> Promotion:
-        """Move a label back to the version it was on before, or further back `to` one it was on.
-
-        The arguments are those of `promote`.
-        """
-        body = {"to": to, "expect": expect, "reason": reason, "wait_seconds": wait}
-        return self._move("POST", model, f"{segment(label)}/rollback", body, wait)
-
-    def _move(self, method: str, model: str, where: str, body: Mapping[str, Any], wait: float) -> Promotion:
-        path = f"{_model_path(model)}/labels/{where}"
-        return parse(
-            Promotion, self._transport.send(method, path, body, timeout_seconds=wait + self._timeout_seconds)
-        )
-
-    def history(self, model: str, *, label: str | None = None) -> list[Promotion]:
-        """Return the moves of a model's labels, newest first."""
-        answer = self._transport.get(_model_path(model) + "/history", label=label)
-        return [parse(Promotion, entry) for entry in answer["promotions"]]
-
-    def gate(self, model: str, *, label: str = "production") -> Gate:
-        """Return the gate of a label."""
-        return parse(Gate, self._transport.get(f"{_model_path(model)}/gates/{segment(label)}"))
-
-    def set_gate(self, model: str, rules: Sequence[str], *, label: str = "production") -> Gate:
-        """Set the rules (`auc >= 0.69`) a version must meet before `label` moves to it; none: no gate."""
-        path = f"{_model_path(model)}/gates/{segment(label)}"
-        return parse(Gate, self._transport.send("PUT", path, {"rules": list(rules)}))
-
-    def check_gate(self, model: str, version: int, *, label: str = "production") -> GateReport:
-        """Return what the gate of `label` says about a version, without moving anything."""
-        path = f"{_model_path(model)}/gates/{segment(label)}/report"
-        return parse(GateReport, self._transport.get(path, version=version))
-
-    def delete_version(self, model: str, version: int) -> None:
-        """Delete a version that no label needs."""
-        self._transport.send("DELETE", f"{_model_path(model)}/versions/{segment(version)}")
-
     # Predictions
 
     def predict(
@@ -331,7 +238,3 @@ def _id_of(job: str | Job) -> str:
 
 def _job_path(job: str | Job) -> str:
     return f"{API}/jobs/{segment(_id_of(job))}"
-
-
-def _model_path(model: str) -> str:
-    return f"{API}/models/{segment(model)}"

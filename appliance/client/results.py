@@ -107,12 +107,18 @@ class Model:
     name: str
     description: str = ""
     labels: Mapping[str, int] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    newest_version: int = 0
+    """The highest number given out; 0: none yet."""
     created_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Version:
-    """A registered version of a model; immutable once ready."""
+    """A registered version of a model; immutable once ready.
+
+    Lists leave out signatures, libraries, fingerprint and the number of files.
+    """
 
     model: str
     version: int
@@ -132,6 +138,9 @@ class Version:
     created_at: datetime | None = None
     ready_at: datetime | None = None
     error: str | None = None
+    labels: Sequence[str] = ()
+    data_fingerprint: str = ""
+    files: int | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,9 @@ class Gate:
     model: str
     label: str
     rules: Sequence[str] = ()
+    revision: int = 0
+    actor: str = ""
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from appliance.client.errors import ConnectionFailed, InvalidRequest, ServerFailed, error_for
@@ -49,6 +49,24 @@ def default_actor() -> str:
     except (OSError, KeyError):  # a container's user id without a name
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
+
+
+class Sender(Protocol):
+    """What a client sends its requests through."""
+
+    url: str
+
+    def get(self, path: str, *, timeout_seconds: float | None = None, **query: Any) -> Any:
+        """Return the JSON at `path`."""
+
+    def send(self, method: str, path: str, body: Any = None, *, timeout_seconds: float | None = None) -> Any:
+        """Send `body` as JSON and return the JSON of the answer."""
+
+    def upload(self, path: str, spec: Mapping[str, Any], bundle: bytes, *, timeout_seconds: float) -> Any:
+        """Send a form and return the JSON of the answer."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
 
 
 class Transport:

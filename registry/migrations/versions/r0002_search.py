@@ -26,6 +26,7 @@ def upgrade() -> None:
     op.create_index(f"ix_{VERSIONS}_model_created_at_version", VERSIONS, ["model", "created_at", "version"])
     op.create_index(f"ix_{VERSIONS}_model_job_version", VERSIONS, ["model", "job", "version"])
     op.create_index(f"ix_{VERSIONS}_model_state_version", VERSIONS, ["model", "state", "version"])
+    op.create_index("ix_registry_promotions_model_id", "registry_promotions", ["model", "id"])
     _create_rows("registry_version_metrics", "name", sa.Double())
     _create_rows("registry_version_tags", "key", sa.Text())
     op.create_index(
