@@ -44,6 +44,7 @@ from appliance.estimator.parsing import classifier_parse_example_spec, regressor
 from appliance.estimator.run_config import RunConfig
 from appliance.estimator.specs import EvalSpec, TrainSpec
 from appliance.estimator.training import train_and_evaluate
+from appliance.estimator.warm_start import VocabInfo, WarmStartSettings
 
 deprecations.install()
 
@@ -89,6 +90,8 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
     "add_metrics",
     "classifier_parse_example_spec",
     "export",

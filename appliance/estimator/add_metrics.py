@@ -21,7 +21,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
             name, each a Keras metric or a (value, update operation) pair; they replace those of that name.
 
     Returns:
-        A new Estimator with the same model_dir and config.
+        A new Estimator with the same model_dir, config and warm start.
 
     Raises:
         ValueError: `metric_fn` takes another argument.
@@ -40,4 +40,9 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
         added = call_with_known(metric_fn, optional=known)
         return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **added})
 
-    return Estimator(model_fn=model_fn, model_dir=estimator.model_dir, config=estimator.config)
+    return Estimator(
+        model_fn=model_fn,
+        model_dir=estimator.model_dir,
+        config=estimator.config,
+        warm_start_from=estimator._warm_start,
+    )

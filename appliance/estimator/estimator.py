@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator import checkpoints
+from appliance.estimator import checkpoints, warm_start
 from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
 from appliance.estimator.hooks.defaults import training_hooks
 from appliance.estimator.input_graph import DataInitializerHook, Inputs, build_inputs
@@ -45,6 +45,8 @@ class Estimator:
             one.
         config: a `RunConfig`.
         params: passed on to `model_fn`, as a deep copy.
+        warm_start_from: a checkpoint, a model_dir or a SavedModel's folder from which trainable variables get
+            their first values, or `WarmStartSettings`. Not used once model_dir has a checkpoint.
 
     Raises:
         ValueError: the arguments of `model_fn`, the config or the model_dir are not as above; or a subclass
@@ -63,10 +65,7 @@ class Estimator:
     ) -> None:
         check_overrides(type(self), Estimator)
         check_model_fn(model_fn, params)
-        if warm_start_from is not None:
-            raise ValueError(
-                "warm_start_from is not supported yet. Leave it out, or copy the checkpoint to model_dir."
-            )
+        self._warm_start = warm_start.settings_from(warm_start_from)
         self._config = complete(config, model_dir)
         self._params = copy.deepcopy(params if params is not None else {})
         self._model_fn = model_fn
@@ -249,6 +248,8 @@ class Estimator:
             ValueError: as in `export_saved_model`, or a mode has a variable that the checkpoint lacks.
         """
         path = self._existing(checkpoint_path)
+        if path is None and self._warm_start is not None:
+            path = warm_start.checkpoint_of(self._warm_start)
         if path is None:
             raise ValueError(
                 f"Couldn't find trained model at {self.model_dir}. Train first, or give checkpoint_path."
@@ -321,6 +322,11 @@ class Estimator:
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         return call_model_fn(self._model_fn, features, labels, mode, self.params, config)
 
+    def _start_warm(self, checkpoint_path: str | None) -> None:
+        """Give variables their first values from elsewhere, unless a checkpoint will be restored."""
+        if checkpoint_path is None and self._warm_start is not None:
+            warm_start.warm_start(self._warm_start)
+
     def _train_graph(
         self, input_fn: InputFn, hooks: list[Any], listeners: Sequence[Any]
     ) -> tuple[int | None, Any]:
@@ -328,6 +334,7 @@ class Estimator:
         inputs = self._inputs(input_fn, ModeKeys.TRAIN)
         with contextlib.closing(_Releasing(inputs)):
             spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, self.config)
+            self._start_warm(self.latest_checkpoint())
             add_loss_summary(spec.loss)
             checkpoints.add_saver(self._config, spec.scaffold)
             all_hooks = [*_data_hooks(inputs), *training_hooks(self._config, spec, hooks, listeners)]
@@ -353,6 +360,7 @@ class Estimator:
             if inputs.endless:
                 log.warning("predict_without_dataset_never_ends", extra={"model_dir": self.model_dir})
             spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self.config)
+            self._start_warm(path)
             wanted = chosen(spec.predictions, keys)
             all_hooks = [*_data_hooks(inputs), *hooks, *spec.prediction_hooks]
             opener = restoring_session(self._config, spec, path, self._config.master)
@@ -365,6 +373,7 @@ class Estimator:
         inputs = self._inputs(input_fn, ModeKeys.EVAL)
         with contextlib.closing(_Releasing(inputs)):
             spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self.config)
+            self._start_warm(path)
             metrics = {**spec.eval_metric_ops, LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(spec.loss)}
             update = tf.group(*(metrics[name][1] for name in sorted(metrics)))
             values = {name: value for name, (value, _) in metrics.items()}
