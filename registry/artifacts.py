@@ -114,9 +114,11 @@ class ArtifactStore:
         else:
             self._files.mv(pending, final, recursive=True)
 
-    def remove(self, model: str, version: int) -> list[str]:
-        """Remove whatever there is of the version, pending or in place; return the URIs of what was there."""
-        places = (self._path(PENDING, model, str(version)), self._path(model, str(version)))
+    def remove(self, model: str, version: int, *, only_pending: bool = False) -> list[str]:
+        """Remove what there is of the version, pending and in place; return the URIs of what was there."""
+        places = [self._path(PENDING, model, str(version))]
+        if not only_pending:
+            places.append(self._path(model, str(version)))
         return [self._shown(place) for place in places if self._remove(place)]
 
     def leftover_candidates(self, model: str) -> set[int]:

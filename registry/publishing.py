@@ -32,7 +32,9 @@ def publish(
 ) -> Version:
     """Bring `directory`, checked, into the registry. See `Registry.publish`."""
     started = time.monotonic()
-    number = write(engine, lambda session: versions.allocate(session, model, facts))
+    # A number whose files are there belongs to a version that another database knew: a lost one, perhaps.
+    taken = _newest_with_files(store, model)
+    number = write(engine, lambda session: versions.allocate(session, model, facts, above=taken))
     progress = _Progress(engine, model, number)
     try:
         manifest = store.upload(directory, model, number, progress)
@@ -46,7 +48,8 @@ def publish(
         # Whatever went wrong, in any of fsspec's many stores, the version must not stay pending.
         reason = _reason(error)
         write(engine, lambda session: versions.fail(session, model, number, reason))
-        _remove(store, model, number)
+        # Files that were in place before are not ours to remove.
+        _remove(store, model, number, only_pending=isinstance(error, FileExistsError))
         raise PublishFailed(model, number, reason) from error
     fields = {"model": model, "version": number, "size_bytes": version.size_bytes}
     log.info("version_ready", extra={**fields, "publish_seconds": time.monotonic() - started})
@@ -90,9 +93,17 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _remove(store: ArtifactStore, model: str, number: int) -> None:
+def _newest_with_files(store: ArtifactStore, model: str) -> int:
     try:
-        store.remove(model, number)
+        numbers = store.leftover_candidates(model)
+    except OSError:
+        return 0  # The upload will meet the same trouble, and tell it.
+    return max((number for number in numbers if number < versions.MORE_THAN_ANY_NUMBER - 1), default=0)
+
+
+def _remove(store: ArtifactStore, model: str, number: int, *, only_pending: bool) -> None:
+    try:
+        store.remove(model, number, only_pending=only_pending)
     except OSError as error:
         # The store that refused the upload may refuse this too; sweep comes back to it.
         log.warning("leftover_not_removed", extra={"model": model, "version": number, "error": str(error)})

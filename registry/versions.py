@@ -137,10 +137,10 @@ def find_servable(session: Session, store: ArtifactStore, model: str, number: in
     return row
 
 
-def allocate(session: Session, model: str, facts: Facts) -> int:
-    """Add a pending version under the next number and return that number."""
+def allocate(session: Session, model: str, facts: Facts, *, above: int = 0) -> int:
+    """Add a pending version under the next number, greater than `above`, and return that number."""
     model_row = find_model(session, model, lock=True)
-    number = model_row.next_version
+    number = max(model_row.next_version, above + 1)
     model_row.next_version = number + 1
     moment = now()
     session.add(
