@@ -3,6 +3,8 @@
 from registry.errors import RegistryError
 from registry.listings import ModelSummary, Page, VersionSummary
 from registry.records import (
+    Approval,
+    Event,
     FileDigest,
     Gate,
     GateCheck,
@@ -10,6 +12,7 @@ from registry.records import (
     Model,
     ModelState,
     Promotion,
+    Retention,
     ServingReport,
     ServingTarget,
     Swept,
@@ -18,6 +21,8 @@ from registry.records import (
 from registry.store import Registry
 
 __all__ = [
+    "Approval",
+    "Event",
     "FileDigest",
     "Gate",
     "GateCheck",
@@ -29,6 +34,7 @@ __all__ = [
     "Promotion",
     "Registry",
     "RegistryError",
+    "Retention",
     "ServingReport",
     "ServingTarget",
     "Swept",

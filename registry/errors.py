@@ -59,15 +59,19 @@ class InvalidName(InvalidInput):
 class InvalidRule(InvalidInput):
     """The text is not a rule of a gate."""
 
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.rule = rule
+    def __init__(self, rule: str, problem: str = "") -> None:
+        super().__init__(rule, problem)
+        self.rule, self.problem = rule, problem
 
     def __str__(self) -> str:
+        why = f": {self.problem}" if self.problem else ""
         return (
-            f"Cannot read the gate rule {self.rule!r}. Write it like one of: 'auc >= 0.69', 'loss <= 0.3', "
-            "'auc no worse than production', 'auc no worse than production by more than 0.01', "
-            "'my_cost no worse than production (lower is better)'."
+            f"Cannot read the gate rule {self.rule!r}{why}. Write it like one of: 'auc >= 0.69', "
+            "'loss <= 0.3', 'auc no worse than production', "
+            "'auc no worse than production by more than 0.01', "
+            "'my_cost no worse than production (lower is better)', 'signatures compatible with production', "
+            "'tag owner', 'tag stage = prod', 'predict {\"x\": [[1.0]]} gives y between 0 and 1', "
+            "'approved by another'."
         )
 
 

@@ -1,123 +1,38 @@
-"""Gates: rules, written as text, that a version's metrics must meet before a label may move to it.
+"""Gates: rules, written as text, that a version must meet before a label may move to it.
 
-    auc >= 0.69                                             a threshold: >=, <=, >, < auc no worse than
-    production                            compared with the version under that label auc no worse than
-    production by more than 0.01          the same with a margin my_cost no worse than production (lower is
-    better)      the direction, where the metric's name does not tell it
-
-Losses and errors are better when lower, every other metric when higher.
+| rule | passes when |
+| --- | --- |
+| `auc >= 0.69` | the metric meets the threshold: `>=`, `<=`, `>`, `<` |
+| `auc no worse than production` | the metric is at least as good as that of the version under the label |
+| `auc no worse than production by more than 0.01` | the same with a margin |
+| `my_cost no worse than production (lower is better)` | the direction, where the name does not tell it |
+| `signatures compatible with production` | its callers can call this one: `registry.compatibility` |
+| `tag owner` | the version has the tag |
+| `tag stage = prod` | the tag has this value |
+| `predict {"x": [[1.0]]} gives y between 0 and 1` | it answers, within the range: `registry.predictions` |
+| `approved by another` | somebody other than the promoter has approved the version for the label |
 """
 
 from __future__ import annotations
 
-import math
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
 
+from registry import compatibility, metric_rules, predictions, version_rules
 from registry.errors import InvalidRule
-from registry.records import Gate, GateCheck, GateReport, Version
-from registry.values import LABEL_NAME
+from registry.predictions import PredictionsMissing, Predicts
+from registry.records import Gate, GateReport
+from registry.rules import Candidate, Rule
 
-LOWER_IS_BETTER = frozenset(
-    {
-        *("loss", "error", "errors", "err", "rmse", "mse", "mae", "mape", "msle", "logloss", "perplexity"),
-        *("entropy", "deviance", "divergence", "latency", "cost", "false"),
-    }
-)
-"""A metric with one of these words in its name is better when lower; `false` as in false positives."""
-
-_METRIC = r"(?P<metric>[\w./:@-]+)"
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_THRESHOLD = re.compile(rf"{_METRIC}\s*(?P<comparison>>=|<=|>|<)\s*(?P<bound>{_NUMBER})")
-_NO_WORSE = re.compile(
-    rf"{_METRIC}\s+no\s+worse\s+than\s+(?P<label>{LABEL_NAME.pattern})"
-    rf"(?:\s+by\s+more\s+than\s+(?P<margin>{_NUMBER}))?"
-    r"(?:\s*,?\s*\(?(?P<direction>higher|lower)\s+is\s+better\)?)?"
-)
-_COMPARE: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
-    ">=": (operator.ge, "at least"),
-    "<=": (operator.le, "at most"),
-    ">": (operator.gt, "more than"),
-    "<": (operator.lt, "less than"),
-}
-
-
-class Rule(Protocol):
-    """One rule of a gate."""
-
-    @property
-    def text(self) -> str:
-        """The rule as written."""
-        ...
-
-    def check(self, version: Version, labelled: Callable[[str], Version | None]) -> GateCheck:
-        """Hold the rule against `version`; `labelled` gives the version now under a label, or None."""
-        ...
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """`auc >= 0.69`."""
-
-    text: str
-    metric: str
-    comparison: str
-    bound: float
-
-    def check(self, version: Version, labelled: Callable[[str], Version | None]) -> GateCheck:
-        """Compare the metric with the bound. A metric that is missing or nan never passes."""
-        compare, words = _COMPARE[self.comparison]
-        return _check(self.text, version, self.metric, compare, self.bound, f"{words} {self.bound:g}")
-
-
-@dataclass(frozen=True)
-class NoWorse:
-    """`auc no worse than production by more than 0.01`."""
-
-    text: str
-    metric: str
-    label: str
-    margin: float
-    higher_is_better: bool
-
-    def check(self, version: Version, labelled: Callable[[str], Version | None]) -> GateCheck:
-        """Compare with the version under the label. Without such a version there is nothing to lose."""
-        other = labelled(self.label)
-        measured = version.metrics.get(self.metric)
-        if other is None:
-            return GateCheck(
-                self.text, True, measured, "anything", f"{self.text}: no version is {self.label} yet"
-            )
-        reference = other.metrics.get(self.metric)
-        if reference is None:
-            wanted = f"no worse than version {other.version}"
-            detail = f"{self.text}: {self.label} version {other.version} has no metric {self.metric!r}"
-            return GateCheck(self.text, False, measured, wanted, detail)
-        bound = reference - self.margin if self.higher_is_better else reference + self.margin
-        # 0.8 - 0.1 is a little more than 0.7 in binary, and a version at exactly 0.7 must pass.
-        bound = round(bound, 12) if self.margin else bound
-        compare, words = _COMPARE[">=" if self.higher_is_better else "<="]
-        margin = f", margin {self.margin:g}" if self.margin else ""
-        wanted = f"{words} {bound:g} ({self.label} version {other.version}: {reference:g}{margin})"
-        return _check(self.text, version, self.metric, compare, bound, wanted)
+PARSERS = (version_rules.parse, compatibility.parse, predictions.parse, metric_rules.parse)
+"""Each returns the rule that a text says, or None when it is none of its kind."""
 
 
 def parse_rule(text: str) -> Rule:
     """Return the rule that `text` says. Raises InvalidRule, which shows examples."""
     stripped = text.strip()
-    if match := _THRESHOLD.fullmatch(stripped):
-        return Threshold(stripped, match["metric"], match["comparison"], float(match["bound"]))
-    if match := _NO_WORSE.fullmatch(stripped):
-        margin = float(match["margin"] or 0)
-        if margin < 0:
-            raise InvalidRule(text)
-        higher = (
-            match["direction"] == "higher" if match["direction"] else not lower_is_better(match["metric"])
-        )
-        return NoWorse(stripped, match["metric"], match["label"], margin, higher)
+    for parse in PARSERS:
+        if (rule := parse(stripped)) is not None:
+            return rule
     raise InvalidRule(text)
 
 
@@ -128,31 +43,17 @@ def parse_rules(rules: Sequence[str]) -> tuple[Rule, ...]:
     return tuple(parse_rule(text) for text in rules)
 
 
-def lower_is_better(metric: str) -> bool:
-    """Return whether a metric of this name is usually better when lower, as losses and errors are."""
-    return not LOWER_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", metric.lower()))
+def evaluate(gate: Gate, candidate: Candidate) -> GateReport:
+    """Hold every rule of `gate` against the candidate.
 
-
-def evaluate(gate: Gate, version: Version, labelled: Callable[[str], Version | None]) -> GateReport:
-    """Hold every rule of `gate` against `version`."""
-    checks = tuple(rule.check(version, labelled) for rule in parse_rules(gate.rules))
+    Raises:
+        PredictionsMissing: the gate asks for predictions that the candidate does not come with.
+    """
+    rules, version = parse_rules(gate.rules), candidate.version
+    missing = [
+        rule for rule in rules if isinstance(rule, Predicts) and rule.text not in candidate.predictions
+    ]
+    if missing:
+        raise PredictionsMissing(version, missing)
+    checks = tuple(rule.check(candidate) for rule in rules)
     return GateReport(version.model, version.version, gate.label, gate.revision, checks)
-
-
-def _check(
-    rule: str,
-    version: Version,
-    metric: str,
-    compare: Callable[[float, float], bool],
-    bound: float,
-    wanted: str,
-) -> GateCheck:
-    measured = version.metrics.get(metric)
-    if measured is None:
-        known = ", ".join(sorted(version.metrics)) or "none"
-        return GateCheck(
-            rule, False, None, wanted, f"{metric} was not recorded (metrics: {known}), wanted {wanted}"
-        )
-    passed = compare(measured, bound)
-    off_by = "" if passed or math.isnan(measured) else f", off by {abs(measured - bound):.3g}"
-    return GateCheck(rule, passed, measured, wanted, f"{metric} is {measured:g}, wanted {wanted}{off_by}")

@@ -1,18 +1,19 @@
-"""The registry's operations on labels, their history and their gates."""
+"""The registry's operations on labels and their history."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
 from registry import labels, versions
-from registry.errors import VersionNotReady
-from registry.gates import parse_rules
+from registry.errors import GateRefused, VersionNotReady
+from registry.gate_operations import with_predictions
 from registry.labels import UNSET, Expect
 from registry.operations import Operations
-from registry.records import Gate, GateReport, Promotion, Version
+from registry.predictions import Predictor
+from registry.records import GateCheck, GateReport, Promotion, Version
 from registry.tables import PromotionRow, VersionRow
 from registry.values import check_actor, check_label_name
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LabelOperations(Operations):
-    """Labels, their history, their gates."""
+    """Labels and their history."""
 
     def labels(self, model: str) -> dict[str, int]:
         """Return the version under each label. Raises ModelNotFound."""
@@ -62,6 +63,7 @@ class LabelOperations(Operations):
         actor: str,
         reason: str = "",
         force: bool = False,
+        predictor: Predictor | None = None,
     ) -> Promotion:
         """Move a label to a version that its gate lets through, and record it. A new label is made.
 
@@ -77,31 +79,39 @@ class LabelOperations(Operations):
             actor: who does it.
             reason: why.
             force: promote in spite of what the gate says; needs a reason, and is recorded.
+            predictor: runs the version, for rules that ask for a prediction; without it they fail.
 
         Raises:
             ModelNotFound, VersionNotFound: as they say.
             VersionNotReady, ArtifactMissing: the version cannot be served.
             LabelMoved: the label is not on the expected version.
-            GateRefused: carries the report.
+            GateRefused: carries the report; the refusal is an event of the history.
             InvalidInput: a bad label name, no actor, or force without a reason.
         """
         check_label_name(label)
         check_actor(actor)
         labels.check_reason(force, reason)
-        row = self._write(
-            lambda session: labels.promote(
-                session,
-                self._store,
-                model,
-                version,
-                label=label,
-                expect=expect,
-                actor=actor,
-                reason=reason,
-                force=force,
-            ),
-        )
-        return _logged(row)
+
+        def attempt(predictions: Mapping[str, GateCheck]) -> PromotionRow | GateReport:
+            return self._write(
+                lambda session: labels.promote(
+                    session,
+                    self._store,
+                    model,
+                    version,
+                    label=label,
+                    expect=expect,
+                    actor=actor,
+                    reason=reason,
+                    force=force,
+                    predictions=predictions,
+                ),
+            )
+
+        outcome = with_predictions(attempt, predictor)
+        if isinstance(outcome, GateReport):
+            raise GateRefused(outcome)
+        return _logged(outcome)
 
     def rollback(
         self,
@@ -179,31 +189,6 @@ class LabelOperations(Operations):
         """
         rows = self._read(lambda session: labels.history(session, model, label, before, after, limit))
         return [labels.to_promotion(row) for row in rows]
-
-    def set_gate(self, model: str, label: str, rules: Sequence[str], actor: str) -> Gate:
-        """Declare what a version must meet before the label may move to it. No rules: anything may pass.
-
-        Raises:
-            InvalidRule: a rule cannot be read; see `registry.gates` for how they are written.
-            ModelNotFound: there is no such model.
-        """
-        check_label_name(label)
-        check_actor(actor)
-        texts = tuple(rule.text for rule in parse_rules(rules))
-        return self._write(lambda session: labels.set_gate(session, model, label, texts, actor))
-
-    def gate(self, model: str, label: str) -> Gate:
-        """Return the gate of a label; its rules are empty when none were set. Raises ModelNotFound."""
-        return self._read(lambda session: labels.find_gate(session, model, label))
-
-    def check_gate(self, model: str, version: int, label: str) -> GateReport:
-        """Return what the gate of a label says about a version, without moving anything."""
-
-        def work(session: Session) -> GateReport:
-            row = versions.find_version(session, model, version)
-            return labels.check_gate(session, self._store, versions.to_version(row, self._store), label)
-
-        return self._read(work)
 
 
 def _logged(row: PromotionRow) -> Promotion:

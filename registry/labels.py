@@ -9,15 +9,15 @@ looks like an earlier one.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from registry import gates, versions
+from registry import events, gatekeeping, versions
 from registry.artifacts import ArtifactStore
 from registry.errors import (
     ArtifactMissing,
-    GateRefused,
     InvalidInput,
     LabelMoved,
     LabelNotFound,
@@ -26,8 +26,8 @@ from registry.errors import (
     UndoRefused,
     VersionNotReady,
 )
-from registry.records import Gate, GateReport, Promotion, Version
-from registry.tables import GateRow, LabelRow, PromotionRow, VersionRow
+from registry.records import GateCheck, GateReport, Promotion
+from registry.tables import LabelRow, PromotionRow, VersionRow
 from registry.targets import count_up
 from registry.values import storable
 
@@ -74,16 +74,38 @@ def promote(
     actor: str,
     reason: str,
     force: bool,
-) -> PromotionRow:
-    """Move the label to a ready version that its gate lets through. See `Registry.promote`."""
+    predictions: Mapping[str, GateCheck],
+) -> PromotionRow | GateReport:
+    """Move the label to a ready version that its gate lets through. See `Registry.promote`.
+
+    Returns:
+        The move, or the gate's report when it refuses: that it did is written down too.
+
+    Raises:
+        PredictionsMissing: the gate asks for predictions that are not among those given.
+    """
     current = _locked_position(session, model, label, expect)
     row = versions.find_servable(session, store, model, number)
     top = latest_move(session, model, label)
     if top is not None and current == number:
         return top
-    report = check_gate(session, store, versions.to_version(row, store), label)
-    if not report.passed and not force:
-        raise GateRefused(report)
+    report = gatekeeping.check_gate(session, store, row, label, actor, predictions)
+    if not report.passed:
+        events.record(
+            session,
+            model,
+            "gate.overridden" if force else "gate.refused",
+            actor=actor,
+            version=number,
+            label=label,
+            from_version=current,
+            to_version=number,
+            reason=reason,
+            forced=force,
+            gate_report=report.to_json(),
+        )
+        if not force:
+            return report
     return _move(
         session,
         PromotionRow(
@@ -213,39 +235,6 @@ def history(
     return list(session.scalars(rows.order_by(PromotionRow.id.desc()).limit(limit)))
 
 
-def find_gate(session: Session, model: str, label: str) -> Gate:
-    """Return the newest gate of the label, or one without rules."""
-    versions.find_model(session, model)
-    rows = select(GateRow).where(GateRow.model == model, GateRow.label == label)
-    row = session.scalars(rows.order_by(GateRow.revision.desc()).limit(1)).first()
-    if row is None:
-        return Gate(model, label, ())
-    return Gate(model, label, tuple(row.rules), row.revision, row.actor, row.at)
-
-
-def set_gate(session: Session, model: str, label: str, rules: tuple[str, ...], actor: str) -> Gate:
-    """Add a revision of the label's gate."""
-    versions.find_model(session, model, lock=True)
-    revision = find_gate(session, model, label).revision + 1
-    row = GateRow(
-        model=model, label=label, revision=revision, rules=list(rules), actor=actor, at=versions.now()
-    )
-    session.add(row)
-    return Gate(model, label, rules, revision, actor, row.at)
-
-
-def check_gate(session: Session, store: ArtifactStore, version: Version, label: str) -> GateReport:
-    """Hold the label's gate against a version."""
-
-    def labelled(other: str) -> Version | None:
-        row = session.get(LabelRow, (version.model, other))
-        if row is None:
-            return None
-        return versions.to_version(versions.find_version(session, version.model, row.version), store)
-
-    return gates.evaluate(find_gate(session, version.model, label), version, labelled)
-
-
 def to_promotion(row: PromotionRow) -> Promotion:
     """Return the record of a row."""
     return Promotion(
@@ -300,6 +289,20 @@ def _move(session: Session, move: PromotionRow) -> PromotionRow:
     else:
         row.version, row.promotion_id = move.to_version, move.id
     session.flush()
+    events.record(
+        session,
+        move.model,
+        events.KIND_OF_MOVE[move.action],
+        actor=move.actor,
+        version=move.to_version,
+        label=move.label,
+        from_version=move.from_version,
+        to_version=move.to_version,
+        reason=move.reason,
+        forced=move.forced,
+        gate_report=move.gate_report,
+        promotion_id=move.id,
+    )
     count_up(session)
     return move
 

@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 
 def publish(
-    engine: Engine, store: ArtifactStore, model: str, directory: Path, facts: versions.Facts
+    engine: Engine, store: ArtifactStore, model: str, directory: Path, facts: versions.Facts, actor: str
 ) -> Version:
     """Bring `directory`, checked, into the registry. See `Registry.publish`."""
     started = time.monotonic()
     # A number whose files are there belongs to a version that another database knew: a lost one, perhaps.
     taken = _newest_with_files(store, model)
-    number = write(engine, lambda session: versions.allocate(session, model, facts, above=taken))
+    number = write(engine, lambda session: versions.allocate(session, model, facts, actor, above=taken))
     progress = _Progress(engine, model, number)
     try:
         manifest = store.upload(directory, model, number, progress)
@@ -42,12 +42,14 @@ def publish(
         store.install(model, number)
         version = write(
             engine,
-            lambda session: versions.to_version(versions.finish(session, model, number, manifest), store),
+            lambda session: versions.to_version(
+                versions.finish(session, model, number, manifest, actor), store
+            ),
         )
     except Exception as error:
         # Whatever went wrong, in any of fsspec's many stores, the version must not stay pending.
         reason = _reason(error)
-        write(engine, lambda session: versions.fail(session, model, number, reason))
+        write(engine, lambda session: versions.fail(session, model, number, reason, actor))
         # Files that were in place before are not ours to remove.
         _remove(store, model, number, only_pending=isinstance(error, FileExistsError))
         raise PublishFailed(model, number, reason) from error

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+ODD_NUMBERS = ("nan", "inf", "-inf")
+"""What JSON has no numbers for, as it is written there."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -95,8 +98,8 @@ class GateCheck:
 
     rule: str
     passed: bool
-    measured: float | None
-    """The version's metric; None when it has none of that name."""
+    measured: float | str | None
+    """The version's metric, or what else was found, in words; None when nothing was."""
     wanted: str
     """What would have passed, in words: `at least 0.69`."""
     detail: str
@@ -104,14 +107,14 @@ class GateCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values. JSON has no nan and no infinities: such a measurement is told by name."""
-        is_number = self.measured is None or math.isfinite(self.measured)
-        return {**vars(self), "measured": self.measured if is_number else repr(self.measured)}
+        is_odd = isinstance(self.measured, float) and not math.isfinite(self.measured)
+        return {**vars(self), "measured": repr(self.measured) if is_odd else self.measured}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> GateCheck:
         """Return the check that `to_json` gave these values for."""
         measured = values["measured"]
-        return cls(**{**values, "measured": None if measured is None else float(measured)})
+        return cls(**{**values, "measured": float(measured) if measured in ODD_NUMBERS else measured})
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,53 @@ class GateReport:
         """Return the report that `to_json` gave these values for."""
         checks = tuple(GateCheck.from_json(check) for check in values["checks"])
         return cls(values["model"], values["version"], values["label"], values["gate_revision"], checks)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change, as the history of everything keeps it. Never changed and never deleted."""
+
+    id: int
+    """Rises with every event of a model."""
+    model: str
+    kind: str
+    """What happened: see `registry.events`."""
+    at: datetime
+    actor: str
+    version: int | None
+    label: str | None
+    from_version: int | None
+    to_version: int | None
+    reason: str
+    forced: bool
+    gate_report: GateReport | None
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Somebody's word that a version may go under a label."""
+
+    model: str
+    version: int
+    label: str
+    actor: str
+    comment: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which versions of a model `gc` keeps. `revision` is 0 when nothing was set: then it keeps all."""
+
+    model: str
+    keep_last: int | None
+    """How many of the newest ready versions stay; None: all."""
+    keep_production: bool
+    """Whether every version that ever was under `production` stays."""
+    revision: int = 0
+    actor: str = ""
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)

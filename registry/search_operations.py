@@ -12,8 +12,7 @@ from registry.conditions import Condition
 from registry.listings import ModelSummary, Page, VersionSummary
 from registry.operations import Operations
 from registry.records import Model
-from registry.tables import ModelRow
-from registry.values import check_text, plain_strings
+from registry.values import UNKNOWN_ACTOR, check_actor, check_text, plain_strings
 
 
 class SearchOperations(Operations):
@@ -102,7 +101,12 @@ class SearchOperations(Operations):
         return self._read(work)
 
     def describe_model(
-        self, model: str, *, tags: Mapping[str, str] | None = None, description: str | None = None
+        self,
+        model: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        description: str | None = None,
+        actor: str = UNKNOWN_ACTOR,
     ) -> Model:
         """Replace the tags or the description of a model, and return it.
 
@@ -111,12 +115,9 @@ class SearchOperations(Operations):
             InvalidInput: a tag is no string.
         """
         check_text(description or "", "description")
+        check_actor(actor)
         new_tags = None if tags is None else plain_strings(tags, "tags")
-
-        def work(session: Session) -> ModelRow:
-            row = versions.find_model(session, model, lock=True)
-            row.tags = row.tags if new_tags is None else new_tags
-            row.description = row.description if description is None else description
-            return row
-
-        return versions.to_model(self._write(work))
+        row = self._write(
+            lambda session: versions.describe_model(session, model, new_tags, description, actor)
+        )
+        return versions.to_model(row)

@@ -13,6 +13,7 @@ from registry import targets, versions
 from registry.artifacts import ArtifactStore
 from registry.database import check_migrated, connect, is_empty, migrate, shown
 from registry.errors import RegistryError
+from registry.gate_operations import GateOperations
 from registry.label_operations import LabelOperations
 from registry.records import ModelState, ServingReport, ServingTarget
 from registry.search_operations import SearchOperations
@@ -23,7 +24,7 @@ MIGRATIONS = "registry:migrations"
 VERSION_TABLE = "registry_alembic_version"
 
 
-class Registry(VersionOperations, LabelOperations, SearchOperations):
+class Registry(VersionOperations, LabelOperations, GateOperations, SearchOperations):
     """Models, immutable versions, labels that move, their history. Safe to share between threads.
 
     Every operation is one transaction, tried again when another was in its way. Any of them may raise

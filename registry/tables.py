@@ -181,7 +181,7 @@ class LabelRow(Base):
 
 
 class GateRow(Base):
-    """The rules of a label. A new set is a new row; the highest revision counts."""
+    """The rules of a label. A new set is a new row, and none is changed; the highest revision counts."""
 
     __tablename__ = "registry_gates"
     __table_args__ = (
@@ -193,6 +193,74 @@ class GateRow(Base):
     label: Mapped[str] = mapped_column(Name, primary_key=True)
     revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     rules: Mapped[list[str]]
+    actor: Mapped[str] = mapped_column(Text)
+    at: Mapped[datetime]
+
+
+class EventRow(Base):
+    """One change of anything, in the order of the commits for each model. Triggers refuse every change."""
+
+    __tablename__ = "registry_events"
+    __table_args__ = (
+        ForeignKeyConstraint(["model", "version"], ["registry_versions.model", "registry_versions.version"]),
+        UniqueConstraint("promotion_id"),
+        CheckConstraint("actor <> ''", name="actor"),
+        CheckConstraint("forced = false OR reason <> ''", name="forced"),
+        Index(None, "model", "id"),
+        Index(None, "model", "version", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    model: Mapped[str] = mapped_column(Name, ForeignKey("registry_models.name"))
+    kind: Mapped[str] = mapped_column(String(32))
+    at: Mapped[datetime]
+    actor: Mapped[str] = mapped_column(Text)
+    version: Mapped[int | None]
+    label: Mapped[str | None] = mapped_column(Name)
+    from_version: Mapped[int | None]
+    to_version: Mapped[int | None]
+    reason: Mapped[str] = mapped_column(Text)
+    forced: Mapped[bool]
+    gate_report: Mapped[dict[str, Any] | None] = mapped_column(PlainJSON)
+    details: Mapped[dict[str, Any]]
+    promotion_id: Mapped[int | None] = mapped_column(BigId, ForeignKey("registry_promotions.id"))
+
+
+class ApprovalRow(Base):
+    """Somebody's word that a version may go under a label."""
+
+    __tablename__ = "registry_approvals"
+    __table_args__ = (
+        ForeignKeyConstraint(["model", "version"], ["registry_versions.model", "registry_versions.version"]),
+        UniqueConstraint("model", "version", "label", "actor"),
+        CheckConstraint("actor <> ''", name="actor"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    model: Mapped[str] = mapped_column(Name)
+    version: Mapped[int]
+    label: Mapped[str] = mapped_column(Name)
+    actor: Mapped[str] = mapped_column(Text)
+    comment: Mapped[str] = mapped_column(Text)
+    at: Mapped[datetime]
+
+
+class RetentionRow(Base):
+    """Which versions of a model `gc` keeps. A new policy is a new row; the highest revision counts."""
+
+    __tablename__ = "registry_retention"
+    __table_args__ = (
+        CheckConstraint("revision >= 1", name="revision"),
+        CheckConstraint("keep_last IS NULL OR keep_last >= 1", name="keep_last"),
+        CheckConstraint("actor <> ''", name="actor"),
+    )
+
+    model: Mapped[str] = mapped_column(Name, ForeignKey("registry_models.name"), primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    keep_last: Mapped[int | None]
+    keep_production: Mapped[bool]
     actor: Mapped[str] = mapped_column(Text)
     at: Mapped[datetime]
 

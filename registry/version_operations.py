@@ -14,7 +14,7 @@ from registry.artifacts import check_saved_model
 from registry.operations import Operations
 from registry.records import Model, Swept, Version
 from registry.tables import ModelRow, VersionRow
-from registry.values import check_actor, check_model_name, check_text, plain_strings
+from registry.values import UNKNOWN_ACTOR, check_actor, check_model_name, check_text, plain_strings
 
 ABANDONED_AFTER_SECONDS = 3600.0
 """How long a publisher may be silent before `sweep` gives its version up."""
@@ -23,7 +23,9 @@ ABANDONED_AFTER_SECONDS = 3600.0
 class VersionOperations(Operations):
     """Models and their versions."""
 
-    def create_model(self, name: str, description: str = "", exist_ok: bool = False) -> Model:
+    def create_model(
+        self, name: str, description: str = "", exist_ok: bool = False, *, actor: str = UNKNOWN_ACTOR
+    ) -> Model:
         """Add a model and return it; with `exist_ok`, return the one that is there, as it is.
 
         Raises:
@@ -32,9 +34,10 @@ class VersionOperations(Operations):
         """
         check_model_name(name)
         check_text(description, "description")
+        check_actor(actor)
 
         def work(session: Session) -> ModelRow:
-            row, is_new = versions.create_model(session, name, description, exist_ok)
+            row, is_new = versions.create_model(session, name, description, exist_ok, actor)
             if is_new:
                 targets.count_up(session)
             return row
@@ -83,6 +86,7 @@ class VersionOperations(Operations):
         signatures: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         description: str = "",
+        actor: str = "",
     ) -> Version:
         """Register the SavedModel in `directory` as the next version of `model`, and return it, ready.
 
@@ -102,6 +106,7 @@ class VersionOperations(Operations):
             signatures: name to a description of inputs and outputs, as JSON.
             tags: free strings by key; they may be changed later.
             description: free text; it may be changed later.
+            actor: who does it; not given: the job, if there is one.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -122,7 +127,8 @@ class VersionOperations(Operations):
             tags=tags,
             description=description,
         )
-        return publishing.publish(self._engine, self._store, model, path, facts)
+        actor = actor or (f"job {facts.job}" if facts.job else UNKNOWN_ACTOR)
+        return publishing.publish(self._engine, self._store, model, path, facts, check_actor(actor))
 
     def describe_version(
         self,
@@ -131,6 +137,7 @@ class VersionOperations(Operations):
         *,
         tags: Mapping[str, str] | None = None,
         description: str | None = None,
+        actor: str = UNKNOWN_ACTOR,
     ) -> Version:
         """Replace the tags or the description, the two things of a version that may change, and return it.
 
@@ -139,17 +146,12 @@ class VersionOperations(Operations):
             InvalidInput: a tag is no string.
         """
         check_text(description or "", "description")
+        check_actor(actor)
         new_tags = None if tags is None else plain_strings(tags, "tags")
-
-        def work(session: Session) -> VersionRow:
-            versions.find_model(session, model, lock=True)
-            row = versions.find_version(session, model, number)
-            if new_tags is not None:
-                versions.replace_tags(session, row, new_tags)
-            row.description = row.description if description is None else description
-            return row
-
-        return versions.to_version(self._write(work), self._store)
+        row = self._write(
+            lambda session: versions.describe(session, model, number, new_tags, description, actor)
+        )
+        return versions.to_version(row, self._store)
 
     def delete_version(self, model: str, version: int, actor: str) -> None:
         """Make a version unusable for good and remove its files. Its number is not used again.

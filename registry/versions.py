@@ -11,6 +11,7 @@ from sqlalchemy import delete as delete_rows
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from registry import events
 from registry.artifacts import ArtifactStore, Manifest
 from registry.errors import (
     ArtifactMissing,
@@ -98,7 +99,9 @@ def find_model(session: Session, name: str, *, lock: bool = False) -> ModelRow:
     return row
 
 
-def create_model(session: Session, name: str, description: str, exist_ok: bool) -> tuple[ModelRow, bool]:
+def create_model(
+    session: Session, name: str, description: str, exist_ok: bool, actor: str
+) -> tuple[ModelRow, bool]:
     """Return the model's row and whether it is new. Raises ModelExists when it is not, unless `exist_ok`."""
     row = session.get(ModelRow, name)
     if row is not None:
@@ -108,7 +111,24 @@ def create_model(session: Session, name: str, description: str, exist_ok: bool) 
     row = ModelRow(name=name, description=description, tags={}, next_version=1, created_at=now())
     session.add(row)
     session.flush()
+    events.record(session, name, "model.created", actor=actor)
     return row, True
+
+
+def describe_model(
+    session: Session, model: str, tags: dict[str, str] | None, description: str | None, actor: str
+) -> ModelRow:
+    """Replace the tags of a model, its description, or both, where they differ from what is there."""
+    row = find_model(session, model, lock=True)
+    if tags is not None and tags != row.tags:
+        change = {"before": row.tags, "after": tags}
+        row.tags = tags
+        events.record(session, model, "model.tagged", actor=actor, details=change)
+    if description is not None and description != row.description:
+        words = {"before": row.description, "after": description}
+        row.description = description
+        events.record(session, model, "model.described", actor=actor, details=words)
+    return row
 
 
 def find_version(session: Session, model: str, number: int) -> VersionRow:
@@ -137,7 +157,7 @@ def find_servable(session: Session, store: ArtifactStore, model: str, number: in
     return row
 
 
-def allocate(session: Session, model: str, facts: Facts, *, above: int = 0) -> int:
+def allocate(session: Session, model: str, facts: Facts, actor: str, *, above: int = 0) -> int:
     """Add a pending version under the next number, greater than `above`, and return that number."""
     model_row = find_model(session, model, lock=True)
     number = max(model_row.next_version, above + 1)
@@ -161,6 +181,7 @@ def allocate(session: Session, model: str, facts: Facts, *, above: int = 0) -> i
     )
     session.flush()
     session.add_all(index_rows(model, number, facts.metrics, facts.tags))
+    events.record(session, model, "version.created", actor=actor, version=number)
     return number
 
 
@@ -170,7 +191,7 @@ def touch(session: Session, model: str, number: int) -> None:
     session.execute(update(VersionRow).where(*where).values(touched_at=now()))
 
 
-def finish(session: Session, model: str, number: int, manifest: Manifest) -> VersionRow:
+def finish(session: Session, model: str, number: int, manifest: Manifest, actor: str) -> VersionRow:
     """Make a pending version ready. Raises VersionNotReady when it is no longer pending."""
     find_model(session, model, lock=True)
     row = find_version(session, model, number)
@@ -181,15 +202,17 @@ def finish(session: Session, model: str, number: int, manifest: Manifest) -> Ver
     }
     row.size_bytes = sum(file.size_bytes for file in manifest.values())
     row.state, row.ready_at = "ready", now()
+    events.record(session, model, "version.ready", actor=actor, version=number)
     return row
 
 
-def fail(session: Session, model: str, number: int, reason: str) -> None:
+def fail(session: Session, model: str, number: int, reason: str, actor: str) -> None:
     """Make a pending version failed; leave any other as it is."""
     find_model(session, model, lock=True)
     row = find_version(session, model, number)
     if row.state == "pending":
         row.state, row.error = "failed", storable(reason)
+        events.record(session, model, "version.failed", actor=actor, version=number, reason=reason)
 
 
 def fail_abandoned(session: Session, model: str, older_than_seconds: float) -> None:
@@ -198,8 +221,9 @@ def fail_abandoned(session: Session, model: str, older_than_seconds: float) -> N
     pending = select(VersionRow).where(VersionRow.model == model, VersionRow.state == "pending")
     for row in session.scalars(
         pending.where(VersionRow.touched_at <= now() - timedelta(seconds=older_than_seconds))
-    ):
+    ).all():
         row.state, row.error = "failed", "abandoned: the publisher was not heard of any more"
+        events.record(session, model, "version.failed", actor="sweep", version=row.version, reason=row.error)
 
 
 def without_files(session: Session, model: str, numbers: Sequence[int]) -> dict[int, str]:
@@ -209,7 +233,7 @@ def without_files(session: Session, model: str, numbers: Sequence[int]) -> dict[
     return {row.version: row.error or "deleted" for row in rows}
 
 
-def delete(session: Session, model: str, number: int, actor: str) -> None:
+def delete(session: Session, model: str, number: int, actor: str, reason: str = "") -> None:
     """Make a version deleted; a deleted one stays as it is.
 
     Raises:
@@ -230,6 +254,29 @@ def delete(session: Session, model: str, number: int, actor: str) -> None:
         )
     if row.state != "deleted":
         row.state, row.deleted_at, row.deleted_by = "deleted", now(), actor
+        events.record(session, model, "version.deleted", actor=actor, version=number, reason=reason)
+
+
+def describe(
+    session: Session,
+    model: str,
+    number: int,
+    tags: dict[str, str] | None,
+    description: str | None,
+    actor: str,
+) -> VersionRow:
+    """Replace the tags, the description, or both, where they differ from what is there."""
+    find_model(session, model, lock=True)
+    row = find_version(session, model, number)
+    if tags is not None and tags != row.tags:
+        change = {"before": row.tags, "after": tags}
+        replace_tags(session, row, tags)
+        events.record(session, model, "version.tagged", actor=actor, version=number, details=change)
+    if description is not None and description != row.description:
+        words = {"before": row.description, "after": description}
+        row.description = description
+        events.record(session, model, "version.described", actor=actor, version=number, details=words)
+    return row
 
 
 def replace_tags(session: Session, row: VersionRow, tags: dict[str, str]) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from registry import Gate, GateCheck, GateReport, Registry, Version, gates
+from registry import Gate, GateCheck, GateReport, Registry, Version, gates, metric_rules
 from registry.errors import GateRefused, InvalidInput, InvalidRule
+from registry.rules import Candidate
 
 
 def version(number: int, metrics: dict[str, float]) -> Version:
@@ -23,7 +24,7 @@ def version(number: int, metrics: dict[str, float]) -> Version:
 def check(rule: str, metrics: dict[str, float], production: dict[str, float] | None = None) -> GateCheck:
     """Return the one check of a gate of `rule`, for `metrics` held against those of production."""
     labelled = {} if production is None else {"production": version(1, production)}
-    report = gates.evaluate(Gate("m", "production", (rule,)), version(2, metrics), labelled.get)
+    report = gates.evaluate(Gate("m", "production", (rule,)), Candidate(version(2, metrics), labelled.get))
     (only,) = report.checks
     assert report.passed == only.passed
     return only
@@ -118,14 +119,14 @@ def test_a_gate_with_one_bad_rule_is_not_set(census: Registry) -> None:
     "metric", ["loss", "average_loss", "RMSE", "val/mae", "mean_squared_error", "false_positives"]
 )
 def test_losses_and_errors_are_better_when_lower(metric: str) -> None:
-    assert gates.lower_is_better(metric)
+    assert metric_rules.lower_is_better(metric)
 
 
 @pytest.mark.parametrize(
     "metric", ["auc", "accuracy", "precision", "auc_precision_recall", "gloss", "closseness"]
 )
 def test_other_metrics_are_better_when_higher(metric: str) -> None:
-    assert not gates.lower_is_better(metric)
+    assert not metric_rules.lower_is_better(metric)
 
 
 def test_metric_names_of_tensorflow_are_read() -> None:
