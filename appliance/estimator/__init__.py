@@ -40,6 +40,7 @@ from appliance.estimator.hooks import (
 )
 from appliance.estimator.keras import model_to_estimator
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
+from appliance.estimator.optimizers import minimize
 from appliance.estimator.parsing import classifier_parse_example_spec, regressor_parse_example_spec
 from appliance.estimator.run_config import RunConfig
 from appliance.estimator.specs import EvalSpec, TrainSpec
@@ -97,6 +98,7 @@ __all__ = [
     "export",
     "inputs",
     "make_export_strategy",
+    "minimize",
     "model_to_estimator",
     "regressor_parse_example_spec",
     "train_and_evaluate",

@@ -11,7 +11,6 @@ from tensorflow.python.saved_model.model_utils import export_utils
 
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.export import PredictOutput
-from appliance.estimator.heads.base import scale_for_replicas
 from appliance.estimator.keras_state import (
     GraphState,
     Names,
@@ -21,7 +20,7 @@ from appliance.estimator.keras_state import (
     values_of,
 )
 from appliance.estimator.model_fn import LOSS_METRIC_KEY, EstimatorSpec, ModeKeys
-from appliance.estimator.optimizers import build_train_op, get_optimizer
+from appliance.estimator.optimizers import minimize
 from appliance.estimator.run_config import RunConfig
 
 _WEIGHTED = frozenset({"features", "sample_weights"})
@@ -165,14 +164,9 @@ class KerasModelFn:
         )
 
     def _train_op(self, loss: Any, state: GraphState, scope: Any) -> Any:
-        optimizer = get_optimizer(self._model.optimizer)
-        scaled = scale_for_replicas(loss, "sum_over_batch_size")
-        gradients = tf.gradients(scaled, state.trainable)
         # As in fit, variables that the loss does not depend on stay as they are.
-        pairs = [pair for pair in zip(gradients, state.trainable, strict=True) if pair[0] is not None]
-        if not pairs:
-            raise ValueError("The loss depends on none of the model's trainable variables: nothing to train.")
-        return tf.group(build_train_op(optimizer, pairs, scaled), *state.updates(scope, loss))
+        train_op = minimize(loss, self._model.optimizer, state.trainable)
+        return tf.group(train_op, *state.updates(scope, loss))
 
     def _metrics(self, loss: Any, state: GraphState, scope: Any) -> dict[str, Any]:
         update = state.metric_updates(scope, loss)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
 from appliance.estimator.arguments import argument_names
+from appliance.estimator.keras_layers import keras_in_graph, pending_updates
 
 log = logging.getLogger("appliance.estimator")
 
@@ -285,6 +286,8 @@ def call_model_fn(
 ) -> EstimatorSpec:
     """Call `model_fn` with the arguments it declares, and check what it returns.
 
+    In training, what the Keras layers in it assign is done at each step, with the train_op.
+
     Raises:
         ValueError: there are labels that `model_fn` cannot take, the result is not an EstimatorSpec, or it
             reports a metric under a name that the framework owns.
@@ -300,11 +303,14 @@ def call_model_fn(
     for name, value in (("mode", mode), ("params", params), ("config", config)):
         if name in names:
             arguments[name] = value
-    spec = model_fn(**arguments)
+    with keras_in_graph() as variables:
+        spec = model_fn(**arguments)
     if not isinstance(spec, EstimatorSpec):
         raise ValueError(f"model_fn should return an EstimatorSpec. Given: {spec!r}")
     if mode == ModeKeys.EVAL:
         check_metric_names(spec.eval_metric_ops)
+    if mode == ModeKeys.TRAIN and (updates := pending_updates(variables)):
+        return spec._replace(train_op=tf.group(spec.train_op, *updates))
     return spec
 
 

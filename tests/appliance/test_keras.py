@@ -80,11 +80,16 @@ def compiled(model, optimizer="sgd", loss="mse", **options):
     return model
 
 
-@pytest.mark.parametrize("make", [functional, sequential, Subclassed])
+def sgd():
+    return keras.optimizers.SGD(0.05, momentum=0.9)
+
+
+def adam():
+    return keras.optimizers.Adam(0.02)
+
+
 @pytest.mark.parametrize(
-    "optimizer",
-    [lambda: keras.optimizers.SGD(0.05, momentum=0.9), lambda: keras.optimizers.Adam(0.02)],
-    ids=["SGD", "Adam"],
+    ("make", "optimizer"), [(functional, sgd), (functional, adam), (sequential, sgd), (Subclassed, adam)]
 )
 def test_training_gives_the_losses_of_fit(make, optimizer, tmp_path):
     x, y = table()

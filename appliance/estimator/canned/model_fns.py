@@ -13,9 +13,8 @@ from appliance.estimator.canned.layers import Network, Part, build_linear, build
 from appliance.estimator.feature_columns import check_columns
 from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead
-from appliance.estimator.heads.base import scale_for_replicas
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
-from appliance.estimator.optimizers import build_train_op, get_optimizer, gradients
+from appliance.estimator.optimizers import build_train_op, get_optimizer, gradients, scale_for_replicas
 
 ModelFn = Callable[[Any, Any, str, Any], EstimatorSpec]
 

@@ -17,7 +17,13 @@ from appliance.estimator.heads.checks import (
 )
 from appliance.estimator.heads.metrics import Pair, mean
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
-from appliance.estimator.optimizers import build_train_op, forget_variables, get_optimizer, gradients
+from appliance.estimator.optimizers import (
+    build_train_op,
+    forget_variables,
+    get_optimizer,
+    gradients,
+    scale_for_replicas,
+)
 
 
 class Examples(NamedTuple):
@@ -316,9 +322,3 @@ def _variables_for(optimizer: Any, trainable_variables: Sequence[Any] | None) ->
     return [
         variable if isinstance(variable, tf.Variable) else variable.value for variable in trainable_variables
     ]
-
-
-def scale_for_replicas(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
-    """Divide a mean by the number of replicas, because their gradients are summed."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    return loss * (1.0 / replicas) if replicas > 1 and loss_reduction != "sum" else loss

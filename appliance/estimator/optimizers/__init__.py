@@ -1,6 +1,12 @@
 """Optimizers for graphs, from names and from Keras or v1 objects, checkpointed as tf.estimator did."""
 
-from appliance.estimator.optimizers.apply import build_train_op, get_optimizer, gradients
+from appliance.estimator.optimizers.apply import (
+    build_train_op,
+    get_optimizer,
+    gradients,
+    minimize,
+    scale_for_replicas,
+)
 from appliance.estimator.optimizers.base import GraphOptimizer
 from appliance.estimator.optimizers.keras3 import forget_variables
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
@@ -16,4 +22,6 @@ __all__ = [
     "forget_variables",
     "get_optimizer",
     "gradients",
+    "minimize",
+    "scale_for_replicas",
 ]

@@ -85,4 +85,43 @@ def build_train_op(
         return tf.group(*optimizer.get_updates(loss, [variable for _, variable in grads_and_vars]))
 
 
-__all__ = ["NAMES", "build_train_op", "get_optimizer", "gradients"]
+def minimize(
+    loss: tf.Tensor,
+    optimizer: Any,
+    variables: Sequence[Any] | None = None,
+    loss_reduction: str = "sum_over_batch_size",
+) -> Any:
+    """Return the train_op that moves `variables` against the gradient of `loss` and counts the global step.
+
+    Args:
+        loss: a scalar.
+        optimizer: anything that `get_optimizer` takes: a name, a Keras or a `tf.compat.v1.train` optimizer.
+        variables: the variables of the graph or of Keras layers to train; None: all trainable ones. Those
+            that the loss does not depend on stay as they are.
+        loss_reduction: `sum` when the loss is a sum over examples; it matters with several replicas only.
+
+    Raises:
+        ValueError: the loss depends on none of the variables, or the optimizer is none.
+    """
+    variables = [
+        variable if isinstance(variable, tf.Variable) else variable.value
+        for variable in (tf.compat.v1.trainable_variables() if variables is None else variables)
+    ]
+    scaled = scale_for_replicas(loss, loss_reduction)
+    found = tf.gradients(scaled, variables) if variables else []
+    pairs = [pair for pair in zip(found, variables, strict=True) if pair[0] is not None]
+    if not pairs:
+        raise ValueError(
+            f"The loss depends on none of the {len(variables)} trainable variables: there is nothing to "
+            "train. Check that the loss is made from the outputs of the model."
+        )
+    return build_train_op(get_optimizer(optimizer), pairs, scaled)
+
+
+def scale_for_replicas(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
+    """Divide a mean by the number of replicas, because their gradients are summed."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    return loss * (1.0 / replicas) if replicas > 1 and loss_reduction != "sum" else loss
+
+
+__all__ = ["NAMES", "build_train_op", "get_optimizer", "gradients", "minimize", "scale_for_replicas"]
