@@ -60,7 +60,7 @@ def check_ports(settings: Settings) -> None:
 
 
 def check_database(settings: Settings) -> None:
-    """See that the database can be used, making or bringing up to date the registry's tables.
+    """See that the database can be used, making the registry's tables in an empty one.
 
     Raises:
         registry.errors.DatabaseError: it cannot.
@@ -68,7 +68,7 @@ def check_database(settings: Settings) -> None:
     """
     import registry
 
-    registry.Registry(settings.database_url, settings.artifact_root).close()
+    registry.Registry(settings.database_url, settings.artifact_root, migrate=False).close()
 
 
 def holder(home: Path) -> int | None:

@@ -229,6 +229,28 @@ def migrate(engine: Engine, script_location: str, version_table: str, metadata: 
             write(engine, upgrade)
 
 
+def prepare(
+    engine: Engine,
+    script_location: str,
+    version_table: str,
+    metadata: MetaData,
+    *,
+    may_migrate: bool,
+    migrate_command: str,
+) -> None:
+    """Make the tables of one owner where there are none; migrate older ones if that is allowed.
+
+    Raises:
+        DatabaseTooOld: they are older, and may not be migrated; the message says to run `migrate_command`.
+        DatabaseTooNew: the tables were made by a newer release.
+        DatabaseUnavailable: the database cannot be reached.
+    """
+    if may_migrate or is_empty(engine, version_table):
+        migrate(engine, script_location, version_table, metadata)
+    else:
+        check_migrated(engine, script_location, version_table, migrate_command)
+
+
 def check_migrated(engine: Engine, script_location: str, version_table: str, migrate_command: str) -> None:
     """Check that the tables of one owner are at the newest revision, and change nothing.
 

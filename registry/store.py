@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from registry import targets, versions
 from registry.artifacts import ArtifactStore
-from registry.database import check_migrated, connect, is_empty, migrate, shown
+from registry.database import connect, migrate, prepare
 from registry.errors import RegistryError
 from registry.gate_operations import GateOperations
 from registry.label_operations import LabelOperations
@@ -22,6 +22,8 @@ from registry.version_operations import VersionOperations
 
 MIGRATIONS = "registry:migrations"
 VERSION_TABLE = "registry_alembic_version"
+MIGRATE_COMMAND = "appliance registry migrate"
+"""What brings the database of the settings up to date; `python -m registry migrate URL` does so for any."""
 
 
 class Registry(VersionOperations, LabelOperations, GateOperations, SearchOperations):
@@ -59,11 +61,14 @@ class Registry(VersionOperations, LabelOperations, GateOperations, SearchOperati
             raise
 
     def _prepare_tables(self, migrate: bool) -> None:
-        if migrate or is_empty(self._engine, VERSION_TABLE):
-            migrate_registry(self._engine)
-        else:
-            command = f"python -m registry migrate '{shown(self._engine)}'"
-            check_migrated(self._engine, MIGRATIONS, VERSION_TABLE, command)
+        prepare(
+            self._engine,
+            MIGRATIONS,
+            VERSION_TABLE,
+            Base.metadata,
+            may_migrate=migrate,
+            migrate_command=MIGRATE_COMMAND,
+        )
 
     def close(self) -> None:
         """Close the connections, unless the engine came from outside."""

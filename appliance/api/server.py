@@ -34,8 +34,8 @@ def serve(settings: Settings, ready_file: Path | None = None) -> None:
         registry.errors.DatabaseError: the database cannot be used.
     """
     http = bind(settings.host, settings.rest_port, "APPLIANCE_REST_PORT")
-    with http, registry.Registry(settings.database_url, settings.artifact_root) as house:
-        jobs = JobStore(settings.database_url)
+    with http, registry.Registry(settings.database_url, settings.artifact_root, migrate=False) as house:
+        jobs = JobStore(settings.database_url, migrate=False)
         try:
             uvicorn_loop()(_serve(settings, house, jobs, http, ready_file))
         finally:

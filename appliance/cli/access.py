@@ -37,8 +37,8 @@ def registry_access(url: str | None) -> Iterator[Client]:
 
 
 @contextmanager
-def open_registry() -> Iterator[registry.Registry]:
-    """Give the registry of the settings; its errors become the client's."""
+def open_registry(*, migrate: bool = False) -> Iterator[registry.Registry]:
+    """Give the registry of the settings; its errors become the client's. `migrate`: an older one too."""
     import registry
     from appliance.api.errors import LoadFailed, problem_of
     from appliance.cli.start import read_settings
@@ -46,7 +46,7 @@ def open_registry() -> Iterator[registry.Registry]:
 
     settings = read_settings()
     try:
-        house = registry.Registry(settings.database_url, settings.artifact_root)
+        house = registry.Registry(settings.database_url, settings.artifact_root, migrate=migrate)
         try:
             yield house
         finally:

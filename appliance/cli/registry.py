@@ -309,7 +309,7 @@ def sweep(as_json: bool) -> None:
 def migrate() -> None:
     """Bring the database to this release. Works where the database is, not over HTTP."""
     _refuse_remote("migrate")
-    with open_registry():
+    with open_registry(migrate=True):
         from appliance.trainer.jobs import JobStore
 
         JobStore(read_settings().database_url).close()

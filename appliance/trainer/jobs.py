@@ -14,6 +14,8 @@ from appliance.trainer.errors import JobNotFound, LeaseLost
 from appliance.trainer.job import ENDED, Event, Job, JobSpec, JobState, LogLine, WorkerInfo, new_job_id
 from appliance.trainer.tables import VERSION_TABLE, job_events, job_logs, jobs, metadata, now_seconds, workers
 from registry import database
+from registry.errors import RegistryError
+from registry.store import MIGRATE_COMMAND
 from registry.values import storable
 
 __all__ = ["Job", "JobSpec", "JobStore"]
@@ -33,15 +35,32 @@ class JobStore:
     All raise `registry.errors.DatabaseUnavailable` when the database cannot be reached.
     """
 
-    def __init__(self, database_url: str | sa.Engine) -> None:
+    def __init__(self, database_url: str | sa.Engine, *, migrate: bool = True) -> None:
         """Open the queue, making or bringing up to date its tables.
 
         Args:
             database_url: a URL, or an engine from `registry.database.connect`, perhaps the registry's.
+            migrate: whether tables of an older release may be migrated. Tables are made in an empty database
+                anyway.
+
+        Raises:
+            DatabaseTooOld: they are older, and `migrate` is false.
+            DatabaseTooNew: they were made by a newer release.
         """
         self._owns_engine = isinstance(database_url, str)
         self._engine = database.connect(database_url) if isinstance(database_url, str) else database_url
-        database.migrate(self._engine, MIGRATIONS, VERSION_TABLE, metadata)
+        try:
+            database.prepare(
+                self._engine,
+                MIGRATIONS,
+                VERSION_TABLE,
+                metadata,
+                may_migrate=migrate,
+                migrate_command=MIGRATE_COMMAND,
+            )
+        except RegistryError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the connections, unless the engine came from outside."""

@@ -43,7 +43,7 @@ class Worker:
     def __init__(
         self, settings: Settings, *, launcher: Launcher | None = None, name: str | None = None
     ) -> None:
-        """Open the queue; the tables of queue and registry are made or brought up to date.
+        """Open the queue; the tables of queue and registry are made in an empty database.
 
         Args:
             settings: `database_url`, `jobs_root`, `artifact_root`, `lease_seconds`, `stop_grace_seconds`.
@@ -56,8 +56,8 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._settings = settings
         self._launcher = launcher or LocalLauncher()
-        Registry(settings.database_url, settings.artifact_root).close()
-        self._store = JobStore(settings.database_url)
+        Registry(settings.database_url, settings.artifact_root, migrate=False).close()
+        self._store = JobStore(settings.database_url, migrate=False)
 
     def run(self, stop_event: threading.Event) -> None:
         """Claim and run jobs until `stop_event` is set; a running job is then put back at a checkpoint.
