@@ -220,6 +220,7 @@ def test_keras_optimizer_and_dropout_are_taken():
         (LinearClassifier(batch_size=0), "batch_size must be a whole number of at least 1; got 0"),
         (LinearClassifier(learning_rate=-1), "learning_rate must be a positive number"),
         (LinearClassifier(class_weight="even"), "class_weight must be a dict"),
+        (LinearClassifier(class_weight={"0": 2.0}), r"for \['0'\], which are no classes .* for \[0, 1, 2\]"),
         (LinearRegressor(validation_fraction=1.0), "validation_fraction must be a number between 0 and 1"),
         (LinearRegressor(optimizer="SGD", learning_rate=1e6), r"loss became (inf|nan) .* StandardScaler"),
     ],

@@ -144,6 +144,18 @@ class Classifier(ClassifierMixin, Model):
             )
         return weighted_rows(rows.features, ids.astype(np.int64)[:, np.newaxis], weights)
 
+    def _weight_of_each_class(self, class_weight: Mapping[Any, float]) -> np.ndarray:
+        classes = self.classes_.tolist()
+        unweighted = [label for label in classes if label not in class_weight]
+        unknown = [label for label in class_weight if label not in classes]
+        if unweighted and unknown:
+            # Either alone is fine: other classes weigh one, and a part of the data may lack a class.
+            raise ValueError(
+                f"class_weight has weights for {unknown}, which are no classes of the data, and none for "
+                f"{unweighted}. Give the weights under the labels as they are in y."
+            )
+        return np.array([class_weight.get(label, 1.0) for label in classes])
+
     def _class_weights(self) -> Mapping[Any, float] | str | None:
         """Return the parameter `class_weight`.
 

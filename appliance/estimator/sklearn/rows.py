@@ -35,13 +35,10 @@ class Rows(NamedTuple):
         order = np.argsort(keys, kind="stable")
         rows, keys = self.take(order), keys[order]
         # Only neighbours with the same fingerprint are compared in full.
-        candidates = np.flatnonzero(keys[1:] == keys[:-1])
+        twins = np.flatnonzero(keys[1:] == keys[:-1])
         again = np.zeros(len(keys), bool)
-        again[candidates + 1] = [
-            np.array_equal(rows.features[i], rows.features[i + 1])
-            and np.array_equal(rows.targets[i], rows.targets[i + 1])
-            for i in candidates
-        ]
+        again[twins + 1] = (rows.features[twins] == rows.features[twins + 1]).all(axis=1)
+        again[twins + 1] &= (rows.targets[twins] == rows.targets[twins + 1]).all(axis=1)
         first = np.flatnonzero(~again)
         return rows.take(first)._replace(weights=np.add.reduceat(rows.weights, first))
 
