@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.estimator import deprecations, export, inputs
+from appliance.estimator import deprecations, experimental, export, inputs
 from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.canned import (
     DNNClassifier,
@@ -95,6 +95,7 @@ __all__ = [
     "WarmStartSettings",
     "add_metrics",
     "classifier_parse_example_spec",
+    "experimental",
     "export",
     "inputs",
     "make_export_strategy",

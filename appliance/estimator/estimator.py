@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from appliance.estimator import checkpoints, warm_start
 from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
+from appliance.estimator.evaluation import Evaluation
 from appliance.estimator.hooks.defaults import training_hooks
-from appliance.estimator.input_graph import DataInitializerHook, Inputs, build_inputs
-from appliance.estimator.loop import HookedFetches, TrainingLoop, run_until_stopped
+from appliance.estimator.input_graph import Inputs, build_inputs
+from appliance.estimator.loop import HookedFetches, TrainingLoop
 from appliance.estimator.model_fn import (
-    LOSS_METRIC_KEY,
     EstimatorSpec,
     ModeKeys,
     call_model_fn,
@@ -332,12 +332,12 @@ class Estimator:
     ) -> tuple[int | None, Any]:
         """Build, run; return the step that was reached and the last loss."""
         inputs = self._inputs(input_fn, ModeKeys.TRAIN)
-        with contextlib.closing(_Releasing(inputs)):
+        with contextlib.closing(inputs):
             spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, self.config)
             self._start_warm(self.latest_checkpoint())
             add_loss_summary(spec.loss)
             checkpoints.add_saver(self._config, spec.scaffold)
-            all_hooks = [*_data_hooks(inputs), *training_hooks(self._config, spec, hooks, listeners)]
+            all_hooks = [*inputs.hooks(), *training_hooks(self._config, spec, hooks, listeners)]
             loop = TrainingLoop(
                 train_op=spec.train_op,
                 loss=spec.loss,
@@ -356,13 +356,13 @@ class Estimator:
         self, input_fn: InputFn, keys: Iterable[str] | str | None, hooks: Sequence[Any], path: str | None
     ) -> Iterator[Iterator[Any]]:
         inputs = self._inputs(input_fn, ModeKeys.PREDICT)
-        with contextlib.closing(_Releasing(inputs)):
+        with contextlib.closing(inputs):
             if inputs.endless:
                 log.warning("predict_without_dataset_never_ends", extra={"model_dir": self.model_dir})
             spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self.config)
             self._start_warm(path)
             wanted = chosen(spec.predictions, keys)
-            all_hooks = [*_data_hooks(inputs), *hooks, *spec.prediction_hooks]
+            all_hooks = [*inputs.hooks(), *hooks, *spec.prediction_hooks]
             opener = restoring_session(self._config, spec, path, self._config.master)
             with hooked_session(opener, all_hooks) as (session, coordinator):
                 yield HookedFetches(session, coordinator, wanted, all_hooks)
@@ -371,30 +371,23 @@ class Estimator:
         self, input_fn: InputFn, steps: int | None, hooks: Sequence[Any], path: str | None
     ) -> dict[str, Any]:
         inputs = self._inputs(input_fn, ModeKeys.EVAL)
-        with contextlib.closing(_Releasing(inputs)):
+        with contextlib.closing(inputs):
             spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self.config)
             self._start_warm(path)
-            metrics = {**spec.eval_metric_ops, LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(spec.loss)}
-            update = tf.group(*(metrics[name][1] for name in sorted(metrics)))
-            values = {name: value for name, (value, _) in metrics.items()}
-            values[tf.compat.v1.GraphKeys.GLOBAL_STEP] = tf.compat.v1.train.get_global_step()
-            final = tf.compat.v1.train.FinalOpsHook(values)
-            every = [*hooks, *spec.evaluation_hooks]
-            all_hooks = [*_data_hooks(inputs), *every, final]
-            with hooked_session(
-                restoring_session(self._config, spec, path, self._config.evaluation_master), all_hooks
-            ) as opened:
-                session, coordinator = opened
-                run_until_stopped(session, coordinator, update, every, limit=steps)
-        return dict(final.final_ops_values)
+            session = restoring_session(self._config, spec, path, self._config.evaluation_master)
+            return Evaluation(spec, inputs, hooks).run(session, steps)
 
+    def _open_evaluation(
+        self, input_fn: InputFn, hooks: Sequence[Any]
+    ) -> tuple[contextlib.ExitStack, Any, Evaluation, Any]:
+        """Build an evaluation that can run again and again.
 
-class _Releasing:
-    """Lets go of the arrays of an input_fn when closed."""
-
-    def __init__(self, inputs: Inputs) -> None:
-        self.close = inputs.arrays.release
-
-
-def _data_hooks(inputs: Inputs) -> list[Any]:
-    return [] if inputs.initializer is None else [DataInitializerHook(inputs.initializer)]
+        Returns:
+            what lets its data go when closed, its graph, the evaluation, and the model's Scaffold.
+        """
+        with self._new_graph() as graph:
+            inputs = self._inputs(input_fn, ModeKeys.EVAL)
+            stack = contextlib.ExitStack()
+            stack.callback(inputs.close)
+            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self.config)
+            return stack, graph, Evaluation(spec, inputs, hooks), spec.scaffold

@@ -10,6 +10,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from appliance.estimator.json_state import plain_metrics, read_json, write_json
+from appliance.estimator.summaries import scalar_events
 
 log = logging.getLogger(__name__)
 
@@ -251,25 +252,12 @@ class BestExporter(_SavedModelExporter):
     def _best_of_events(self, pattern: str, skip_step: int | None) -> Mapping[str, Any] | None:
         """Return the best result in the files; the one at `skip_step` is the result being judged."""
         best: dict[str, Any] | None = None
-        for step, result in _events(pattern):
+        for step, result in scalar_events(pattern):
             if step == skip_step:
                 continue
             if best is None or self._compare_fn(best_eval_result=best, current_eval_result=result):
                 best = result
         return best
-
-
-def _events(pattern: str) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Yield the step and the scalars of each summary in the event files."""
-    for path in sorted(tf.io.gfile.glob(pattern)):
-        for event in tf.compat.v1.train.summary_iterator(path):
-            scalars = {
-                value.tag: value.simple_value
-                for value in event.summary.value
-                if value.HasField("simple_value")
-            }
-            if scalars:
-                yield event.step, scalars
 
 
 def _check_compare_fn(compare_fn: CompareFn | None) -> None:

@@ -34,6 +34,14 @@ class Inputs(NamedTuple):
     endless: bool
     arrays: HostArrays
 
+    def close(self) -> None:
+        """Let go of the arrays."""
+        self.arrays.release()
+
+    def hooks(self) -> list[Any]:
+        """Return the hooks that a session needs to get at the data."""
+        return [] if self.initializer is None else [DataInitializerHook(self.initializer)]
+
 
 def build_inputs(input_fn: Callable[..., Any], optional: Mapping[str, Any]) -> Inputs:
     """Call `input_fn` in the default graph and return its tensors.

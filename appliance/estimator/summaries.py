@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,24 @@ def write_evaluation(folder: str, results: Mapping[str, Any], step: int, checkpo
         path.value.add(tag="checkpoint_path", tensor=tf.make_tensor_proto(checkpoint_path, dtype=tf.string))
         writer.add_summary(path, step)
     writer.flush()
+
+
+def scalar_events(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the step and the scalars by name of each event in the files that `pattern` matches.
+
+    A file that is broken, or still being written, is left at the place where it breaks off.
+    """
+    for path in sorted(tf.io.gfile.glob(pattern)):
+        try:
+            for event in tf.compat.v1.train.summary_iterator(path):
+                values = event.summary.value
+                scalars = {
+                    value.tag: value.simple_value for value in values if value.HasField("simple_value")
+                }
+                if scalars:
+                    yield event.step, scalars
+        except tf.errors.DataLossError as error:
+            log.warning("event_file_broken", extra={"path": path, "error": str(error)})
 
 
 def _add(summary: Any, name: str, value: Any) -> None:

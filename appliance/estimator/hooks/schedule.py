@@ -14,7 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.hooks.in_memory import InMemoryEvaluatorHook
 from appliance.estimator.hooks.own import CheckpointSaver, StepRate, TrainingLog
+from appliance.estimator.hooks.stopping import StopWhen
 
 _train = tf.compat.v1.train
 
@@ -62,7 +64,7 @@ class Schedule:
 
 
 class _ByTimer(Schedule):
-    """CheckpointSaverHook and StepCounterHook: they act after the run that reaches their step."""
+    """Savers, counters and evaluators: they act after the run that reaches their step."""
 
     def __init__(self, hook: Any) -> None:
         super().__init__(hook, before=False)
@@ -122,7 +124,9 @@ _SCHEDULES: dict[type, type[Any]] = {
     _train.ProfilerHook: _Summaries,
     _train.LoggingTensorHook: _Logging,
     CheckpointSaver: _ByTimer,
+    InMemoryEvaluatorHook: _ByTimer,
     StepRate: _ByTimer,
+    StopWhen: _ByTimer,
     TrainingLog: _Logging,
 }
 
