@@ -139,9 +139,7 @@ class Classifier(ClassifierMixin, Model):
             sums = np.bincount(ids, weights, minlength=len(self.classes_))
             weights = weights * (weights.sum() / (len(self.classes_) * sums))[ids]
         elif isinstance(class_weight, Mapping):
-            weights = (
-                weights * np.array([class_weight.get(each, 1.0) for each in self.classes_.tolist()])[ids]
-            )
+            weights = weights * self._weight_of_each_class(class_weight)[ids]
         return weighted_rows(rows.features, ids.astype(np.int64)[:, np.newaxis], weights)
 
     def _weight_of_each_class(self, class_weight: Mapping[Any, float]) -> np.ndarray:
