@@ -89,7 +89,7 @@ class RegistryCalls:
             length = _PAGE if left is None else min(left, _PAGE)
             page = self._transport.get(path, **query, limit=length, cursor=cursor)
             yield from page[what]
-            cursor, left = page["next_cursor"], None if left is None else left - len(page[what])
+            cursor, left = page.get("next_cursor"), None if left is None else left - len(page[what])
             if not cursor:
                 return
 

@@ -78,7 +78,9 @@ def _train_and_publish(task: TaskSpec, teller: Teller, stop: threading.Event) ->
             unpack_bundle(task.files.bundle, task.files.code)
         os.chdir(task.files.code)
         result = _train(task, teller, stop)
-        if result.stopped:
+        # A stop that comes after the last step still keeps the result from being registered and promoted: who
+        # cancels wants that, and a job that goes on later finds the result as it is.
+        if result.stopped or stop.is_set():
             return Outcome("stopped", {"step": result.step})
         if spec.model is None:
             return _succeeded(result.step, result.evaluation or {}, None, {})

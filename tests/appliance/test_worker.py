@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import psycopg
@@ -368,6 +369,30 @@ def test_job_of_a_killed_worker_goes_on_from_its_checkpoint_and_registers_once(
             assert (outcome.end, outcome.result["version"]) == ("succeeded", 1)
             assert outcome.result["promoted_to"] == "production"
         assert len(registry.versions("line")) == len(registry.history("line", "production")) == 1
+
+
+def test_stop_after_the_last_step_keeps_the_result_from_being_promoted(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel that comes while the last checkpoint is evaluated; what trains and evaluates is left out."""
+    settings, stop = house.settings, threading.Event()
+    (tmp_path / "saved_model.pb").write_bytes(b"a graph")
+    export = SimpleNamespace(path=str(tmp_path), step=30, metrics={})
+    result = SimpleNamespace(stopped=False, step=30, evaluation={}, exports=(export,))
+
+    def train(*_: object) -> SimpleNamespace:
+        stop.set()
+        return result
+
+    monkeypatch.setattr("appliance.trainer.task._train", train)
+    monkeypatch.chdir(tmp_path)
+    job = house.submit("", model="line", promote="production")
+    folder = str(settings.jobs_root / job.id)
+    task = TaskSpec(job.id, job.spec, folder, settings.database_url, settings.artifact_root)
+    with Registry(settings.database_url, settings.artifact_root) as registry:
+        outcome = attempt(task, Teller(io.StringIO()), stop)
+        assert (outcome.end, outcome.result) == ("stopped", {"step": 30})
+        assert registry.models() == []
 
 
 def test_stopped_job_keeps_a_checkpoint_whether_it_is_to_go_on_or_not(house: House, tmp_path: Path) -> None:
