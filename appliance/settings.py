@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """The artifact root as the sidecar sees it; by default the same as `artifact_root`."""
     poll_wait_seconds: float = Field(default=0.05, gt=0, le=MAX_SECONDS)
     """How long the reconciler waits between two looks at the registry, in seconds."""
+    webhook_private_addresses: bool = False
+    """Whether webhooks may reach loopback and private networks; by default public addresses only."""
     lease_seconds: float = Field(default=15, gt=0, le=MAX_SECONDS)
     """How long a worker may fall silent before its job goes to another, in seconds."""
     stop_grace_seconds: float = Field(default=60, ge=0, le=MAX_SECONDS)

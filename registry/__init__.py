@@ -19,9 +19,11 @@ from registry.records import (
     Version,
 )
 from registry.store import Registry
+from registry.webhook_records import Delivery, Webhook
 
 __all__ = [
     "Approval",
+    "Delivery",
     "Event",
     "FileDigest",
     "Gate",
@@ -40,4 +42,5 @@ __all__ = [
     "Swept",
     "Version",
     "VersionSummary",
+    "Webhook",
 ]

@@ -9,7 +9,9 @@ RegistryError
 │   ├── ModelNotFound
 │   ├── VersionNotFound
 │   ├── LabelNotFound
-│   └── PromotionNotFound
+│   ├── PromotionNotFound
+│   ├── WebhookNotFound
+│   └── DeliveryNotFound
 ├── Conflict                    right in itself, but not as things stand
 │   ├── ModelExists
 │   ├── LabelMoved
@@ -145,6 +147,29 @@ class PromotionNotFound(NotFound):
 
     def __str__(self) -> str:
         return f"Cannot find promotion {self.promotion} in the history. history(model) lists the ids."
+
+
+class WebhookNotFound(NotFound):
+    """There is no such webhook, or no longer."""
+
+    def __init__(self, webhook: int, known: Sequence[int]) -> None:
+        super().__init__(webhook, known)
+        self.webhook, self.known = webhook, known
+
+    def __str__(self) -> str:
+        known = ", ".join(map(str, self.known)) or "none"
+        return f"Cannot find webhook {self.webhook}; there are: {known}. webhooks() lists them."
+
+
+class DeliveryNotFound(NotFound):
+    """There is no such delivery, or it arrived so long ago that it has been forgotten."""
+
+    def __init__(self, delivery: int) -> None:
+        super().__init__(delivery)
+        self.delivery = delivery
+
+    def __str__(self) -> str:
+        return f"Cannot find delivery {self.delivery}. deliveries() lists those that are remembered."
 
 
 class Conflict(RegistryError):

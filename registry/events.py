@@ -28,10 +28,20 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from registry import outbox
 from registry.records import Event, GateReport
 from registry.tables import EventRow
 from registry.values import storable
 
+KINDS = (
+    *("model.created", "model.tagged", "model.described"),
+    *("version.created", "version.ready", "version.failed", "version.tagged", "version.described"),
+    *("version.approved", "version.deleted"),
+    *("gate.set", "gate.refused", "gate.overridden"),
+    *("label.moved", "label.rolled_back", "label.undone", "label.removed"),
+    "retention.set",
+)
+"""All kinds, as in the table above."""
 KIND_OF_MOVE = {
     "promote": "label.moved",
     "rollback": "label.rolled_back",
@@ -57,7 +67,7 @@ def record(
     details: Mapping[str, Any] | None = None,
     promotion_id: int | None = None,
 ) -> EventRow:
-    """Add an event to the history and return its row, with its id."""
+    """Add an event to the history and to the outbox of webhooks, and return its row, with its id."""
     session.flush()  # What the event refers to must be there before it.
     row = EventRow(
         model=model,
@@ -76,6 +86,7 @@ def record(
     )
     session.add(row)
     session.flush()
+    outbox.enqueue(session, row)
     return row
 
 

@@ -19,6 +19,7 @@ from registry.records import ModelState, ServingReport, ServingTarget
 from registry.search_operations import SearchOperations
 from registry.tables import Base, ServingReportRow
 from registry.version_operations import VersionOperations
+from registry.webhook_operations import WebhookOperations
 
 MIGRATIONS = "registry:migrations"
 VERSION_TABLE = "registry_alembic_version"
@@ -26,7 +27,7 @@ MIGRATE_COMMAND = "appliance registry migrate"
 """What brings the database of the settings up to date; `python -m registry migrate URL` does so for any."""
 
 
-class Registry(VersionOperations, LabelOperations, GateOperations, SearchOperations):
+class Registry(VersionOperations, LabelOperations, GateOperations, SearchOperations, WebhookOperations):
     """Models, immutable versions, labels that move, their history. Safe to share between threads.
 
     Every operation is one transaction, tried again when another was in its way. Any of them may raise

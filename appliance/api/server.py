@@ -16,6 +16,7 @@ from appliance.api.operations import RegistryOperations
 from appliance.settings import Settings
 from appliance.startup import StartError, bind
 from appliance.trainer.jobs import JobStore
+from registry.webhooks import WebhookDispatcher
 from serving.gateway import EmbeddedRuntime, Gateway, PortUnavailable, SidecarRuntime
 
 GRACE_SECONDS = 10
@@ -76,6 +77,8 @@ async def _serve(
         poll_wait_seconds=settings.poll_wait_seconds,
     )
     await gateway.start()
+    webhooks = WebhookDispatcher(house, allow_private=settings.webhook_private_addresses)
+    webhooks.start()
     try:
         try:
             grpc_port = await gateway.serve_grpc(settings.host, settings.grpc_port)
@@ -94,4 +97,5 @@ async def _serve(
         places = describe_places(settings.host, http.getsockname()[1], grpc_port)
         await Server(config, places, ready_file).serve(sockets=[http])
     finally:
+        await asyncio.to_thread(webhooks.stop)
         await gateway.stop()

@@ -1,0 +1,82 @@
+"""A receiver of webhooks: a real HTTP server that remembers what it got and answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Got:
+    """One request."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def event(self) -> dict[str, Any]:
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    """What came, and what is answered: each status once, then 204 for ever."""
+
+    statuses: list[int] = field(default_factory=list)
+    got: list[Got] = field(default_factory=list)
+    news: threading.Condition = field(default_factory=threading.Condition)
+    hold: threading.Event = field(default_factory=threading.Event)
+    """While it is not set, requests get no answer."""
+    url: str = ""
+
+    def wait_for(self, condition: Callable[[list[Got]], bool]) -> list[Got]:
+        """Return what has come, once that is enough."""
+        with self.news:
+            assert self.news.wait_for(lambda: condition(self.got), timeout=60), f"only {self.got} within 60 s"
+            return list(self.got)
+
+
+class Server:
+    """Runs a receiver on a free port of loopback."""
+
+    def __init__(self) -> None:
+        self.receiver = receiver = Receiver()
+        receiver.hold.set()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                with receiver.news:
+                    receiver.got.append(Got(self.path, dict(self.headers), body))
+                    status = receiver.statuses.pop(0) if receiver.statuses else 204
+                    receiver.news.notify_all()
+                receiver.hold.wait()
+                text = b"" if status == 204 else b"go away\n" * 100
+                try:
+                    self.send_response(status)
+                    if status in (301, 302, 307):
+                        self.send_header("Location", receiver.url + "/elsewhere")
+                    self.send_header("Content-Length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True  # The sender has died or read enough.
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        receiver.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def close(self) -> None:
+        self.receiver.hold.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
