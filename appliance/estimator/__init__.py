@@ -5,11 +5,17 @@ from __future__ import annotations
 from appliance.estimator import deprecations, experimental, export, inputs
 from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.canned import (
+    BaselineClassifier,
+    BaselineEstimator,
+    BaselineRegressor,
     DNNClassifier,
+    DNNEstimator,
     DNNLinearCombinedClassifier,
+    DNNLinearCombinedEstimator,
     DNNLinearCombinedRegressor,
     DNNRegressor,
     LinearClassifier,
+    LinearEstimator,
     LinearRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -18,7 +24,16 @@ from appliance.estimator.estimator import Estimator
 from appliance.estimator.experiment import Experiment
 from appliance.estimator.export_strategy import ExportStrategy, make_export_strategy
 from appliance.estimator.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
-from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead, RegressionHead
+from appliance.estimator.heads import (
+    BinaryClassHead,
+    Head,
+    LogisticRegressionHead,
+    MultiClassHead,
+    MultiHead,
+    MultiLabelHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
 from appliance.estimator.hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -50,12 +65,17 @@ from appliance.estimator.warm_start import VocabInfo, WarmStartSettings
 deprecations.install()
 
 __all__ = [
+    "BaselineClassifier",
+    "BaselineEstimator",
+    "BaselineRegressor",
     "BestExporter",
     "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "DNNClassifier",
+    "DNNEstimator",
     "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Estimator",
@@ -71,12 +91,17 @@ __all__ = [
     "Head",
     "LatestExporter",
     "LinearClassifier",
+    "LinearEstimator",
     "LinearRegressor",
     "LoggingTensorHook",
+    "LogisticRegressionHead",
     "ModeKeys",
     "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "PoissonRegressionHead",
     "ProfilerHook",
     "RandomForestClassifier",
     "RandomForestRegressor",

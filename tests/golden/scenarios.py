@@ -16,106 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-EXAMPLES, BATCH, EVAL_BATCH, STEPS = 48, 8, 20, 6
-WORDS = np.array([b"ant", b"bee", b"cat", b"dog", b""])
-COLORS = np.array([b"red", b"green", b"blue", b"", b"pink"])
+from tests.golden.data import Columns, features, keras_optimizer, labels
+from tests.golden.head_scenarios import HEADS, ONLY
 
-
-def features() -> dict[str, np.ndarray]:
-    """Return the features of all examples: numbers, words with gaps, ids and weights."""
-    random = np.random.RandomState(7)
-    return {
-        "age": random.uniform(10, 70, EXAMPLES).astype(np.float32),
-        "size": random.normal(0, 1, (EXAMPLES, 2)).astype(np.float32),
-        "word": WORDS[random.randint(5, size=EXAMPLES)],
-        "color": COLORS[random.randint(5, size=(EXAMPLES, 1))],
-        "tags": COLORS[random.randint(5, size=(EXAMPLES, 3))],
-        "kinds": WORDS[random.randint(4, size=(EXAMPLES, 3))],
-        "strength": random.uniform(0.5, 2, (EXAMPLES, 3)).astype(np.float32),
-        "level": random.randint(-1, 4, size=EXAMPLES).astype(np.int64),
-        "weight": random.uniform(0.25, 3, (EXAMPLES, 1)).astype(np.float32),
-    }
-
-
-def labels(kind: str) -> np.ndarray:
-    """Return the labels of all examples: binary, soft, three, animals, real or pairs."""
-    random = np.random.RandomState(11)
-    score = features()["size"].sum(axis=1) + random.normal(0, 0.5, EXAMPLES)
-    return {
-        "binary": (score > 0).astype(np.int64),
-        "soft": (1 / (1 + np.exp(-score))).astype(np.float32).reshape(-1, 1),
-        "three": np.digitize(score, [-0.7, 0.7]).astype(np.int64).reshape(-1, 1),
-        "animals": np.array([b"cow", b"hen", b"pig"])[np.digitize(score, [-0.7, 0.7])],
-        "yes_no": np.where(score > 0, b"yes", b"no"),
-        "real": score.astype(np.float32),
-        "pairs": np.stack([score, score**2], axis=1).astype(np.float32),
-    }[kind]
-
-
-class Columns:
-    """The feature columns of the scenarios, made afresh each time."""
-
-    def __init__(self) -> None:
-        fc = tf.feature_column
-        self.age = fc.numeric_column("age", normalizer_fn=scaled)
-        self.size = fc.numeric_column("size", shape=(2,))
-        self.age_buckets = fc.bucketized_column(fc.numeric_column("age"), [20.0, 30.0, 50.0])
-        self.size_buckets = fc.bucketized_column(fc.numeric_column("size", shape=(2,)), [-0.5, 0.5])
-        self.word = fc.categorical_column_with_vocabulary_list("word", ["ant", "bee", "cat"])
-        self.word_oov = fc.categorical_column_with_vocabulary_list("word", ["ant"], num_oov_buckets=2)
-        self.color = fc.categorical_column_with_hash_bucket("color", 7)
-        self.level = fc.categorical_column_with_identity("level", 4)
-        self.tags = fc.categorical_column_with_hash_bucket("tags", 9)
-        self.weighted_kinds = fc.weighted_categorical_column(
-            fc.categorical_column_with_hash_bucket("kinds", 9), "strength"
-        )
-        self.cross = fc.crossed_column([self.word, "color"], 23)
-        self.wide_cross = fc.crossed_column([self.age_buckets, self.level, "word"], 31, hash_key=5)
-        self.tag_cross = fc.crossed_column(["tags", "color"], 17)
-
-    def linear(self) -> list[Any]:
-        """All kinds of columns that a linear model takes."""
-        return [
-            self.age,
-            self.size,
-            self.age_buckets,
-            self.size_buckets,
-            self.word,
-            self.color,
-            self.level,
-            self.tags,
-            self.cross,
-            self.wide_cross,
-            self.tag_cross,
-        ]
-
-    def deep(self) -> list[Any]:
-        """All kinds of columns that a network takes."""
-        fc = tf.feature_column
-        return [
-            self.age,
-            self.size,
-            self.size_buckets,
-            fc.embedding_column(self.word, 3),
-            fc.embedding_column(self.tags, 2, combiner="sqrtn"),
-            fc.embedding_column(self.cross, 2, max_norm=1.5),
-            fc.embedding_column(self.wide_cross, 2),
-            fc.indicator_column(self.color),
-            fc.indicator_column(self.level),
-        ]
-
-
-def scaled(age: tf.Tensor) -> tf.Tensor:
-    """Bring an age near to 0."""
-    return (age - 40.0) / 20.0
-
-
-def keras_optimizer(name: str, **settings: Any) -> Any:
-    """Return a callable that makes a Keras optimizer, the legacy one where there is one."""
-    module = getattr(tf.keras.optimizers, "legacy", tf.keras.optimizers)
-    if not hasattr(getattr(module, name), "get_updates"):
-        module = tf.keras.optimizers
-    return lambda: getattr(module, name)(**settings)
+BATCH, EVAL_BATCH, STEPS = 8, 20, 6
 
 
 def _named_optimizer(name: str) -> Callable[..., Any]:
@@ -255,10 +159,20 @@ SCENARIOS: dict[str, tuple[Callable[..., Any], str]] = {
     "combined_binary": (_combined_binary, "binary"),
     "combined_real": (_combined_real, "real"),
     "combined_linear_only": (_combined_linear_only, "three"),
+    **HEADS,
 }
 
 
-EXPORTED = ("linear_animals", "linear_pairs", "dnn_yes_no", "combined_real")
+EXPORTED = (
+    "linear_animals",
+    "linear_pairs",
+    "dnn_yes_no",
+    "combined_real",
+    "multi_label",
+    "logistic",
+    "multi_head",
+    "baseline_counts",
+)
 """The scenarios whose exported signatures are compared; the others have the same heads."""
 
 
@@ -285,7 +199,11 @@ def run(est: Any, name: str) -> dict[str, Any]:
     build, kind = SCENARIOS[name]
 
     def dataset(batch: int) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices((features(), labels(kind))).batch(batch)
+        given = {key: features()[key] for key in ONLY.get(name, features())}
+        batches = tf.data.Dataset.from_tensor_slices((given, labels(kind))).batch(batch)
+        if kind != "listed":
+            return batches
+        return batches.map(lambda given, names: (given, tf.sparse.from_dense(names)))
 
     with tempfile.TemporaryDirectory() as model_dir:
         config = est.RunConfig(model_dir=model_dir, save_summary_steps=1, tf_random_seed=1)
@@ -310,7 +228,7 @@ def _losses(model_dir: str) -> list[float]:
     for path in glob.glob(os.path.join(model_dir, "events.*")):
         for event in tf.compat.v1.train.summary_iterator(path):
             for value in event.summary.value:
-                if value.tag == "loss":
+                if value.tag in ("loss", "loss/beasts", "loss/chance"):
                     by_step[event.step] = value.simple_value
     return [by_step[step] for step in sorted(by_step)]
 
@@ -318,9 +236,14 @@ def _losses(model_dir: str) -> list[float]:
 def _plain(predictions: list[dict[str, Any]]) -> dict[str, Any]:
     stacked = {key: np.stack([prediction[key] for prediction in predictions]) for key in predictions[0]}
     return {
-        key: value.astype(str).tolist() if value.dtype == object else value.tolist()
+        _joined(key): value.astype(str).tolist() if value.dtype == object else value.tolist()
         for key, value in sorted(stacked.items())
     }
+
+
+def _joined(key: Any) -> str:
+    """Return a key of predictions as JSON can hold it: those of a MultiHead are pairs."""
+    return key if isinstance(key, str) else "/".join(key)
 
 
 def _signatures(est: Any, estimator: Any, model_dir: str) -> dict[str, Any]:

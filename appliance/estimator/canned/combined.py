@@ -14,7 +14,7 @@ import tensorflow as tf
 from appliance.estimator.canned.layers import Network
 from appliance.estimator.canned.model_fns import classification_head, combined_model_fn
 from appliance.estimator.estimator import Estimator
-from appliance.estimator.heads import RegressionHead
+from appliance.estimator.heads import Head, RegressionHead
 from appliance.estimator.run_config import RunConfig
 
 
@@ -113,4 +113,44 @@ class DNNLinearCombinedRegressor(Estimator):
             model_dir=model_dir,
             config=config,
             warm_start_from=warm_start_from,
+        )
+
+
+class DNNLinearCombinedEstimator(Estimator):
+    """A linear model and a network with the head that it is given; their logits are summed.
+
+    Args:
+        head: what turns the logits into loss, predictions and metrics.
+        the others: as for `DNNLinearCombinedClassifier`.
+
+    Raises:
+        ValueError: an argument is out of range or of the wrong type, or there are no columns.
+
+    Source: `tf.estimator.DNNLinearCombinedEstimator`.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        model_dir: str | None = None,
+        linear_feature_columns: Sequence[Any] | None = None,
+        linear_optimizer: Any = "Ftrl",
+        dnn_feature_columns: Sequence[Any] | None = None,
+        dnn_optimizer: Any = "Adagrad",
+        dnn_hidden_units: Sequence[int] | None = None,
+        dnn_activation_fn: Callable[[tf.Tensor], tf.Tensor] | str | None = tf.nn.relu,
+        dnn_dropout: float | None = None,
+        config: RunConfig | None = None,
+        batch_norm: bool = False,
+        linear_sparse_combiner: str = "sum",
+    ) -> None:
+        network = Network(
+            dnn_hidden_units or [], dnn_feature_columns or [], dnn_activation_fn, dnn_dropout, batch_norm
+        )
+        super().__init__(
+            combined_model_fn(
+                head, network, dnn_optimizer, linear_feature_columns, linear_optimizer, linear_sparse_combiner
+            ),
+            model_dir=model_dir,
+            config=config,
         )

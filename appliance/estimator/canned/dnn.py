@@ -10,7 +10,7 @@ import tensorflow as tf
 from appliance.estimator.canned.layers import Network
 from appliance.estimator.canned.model_fns import classification_head, dnn_model_fn
 from appliance.estimator.estimator import Estimator
-from appliance.estimator.heads import RegressionHead
+from appliance.estimator.heads import Head, RegressionHead
 from appliance.estimator.run_config import RunConfig
 
 
@@ -94,6 +94,42 @@ class DNNRegressor(Estimator):
         batch_norm: bool = False,
     ) -> None:
         head = RegressionHead(label_dimension, weight_column=weight_column, loss_reduction=loss_reduction)
+        network = Network(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+        super().__init__(
+            dnn_model_fn(head, network, optimizer),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
+        )
+
+
+class DNNEstimator(Estimator):
+    """A feed-forward network with the head that it is given.
+
+    Args:
+        head: what turns the logits into loss, predictions and metrics.
+        hidden_units, feature_columns, model_dir, optimizer, activation_fn, dropout, config, warm_start_from,
+            batch_norm: as for `DNNClassifier`.
+
+    Raises:
+        ValueError: an argument is out of range or of the wrong type.
+
+    Source: `tf.estimator.DNNEstimator`.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        hidden_units: Sequence[int],
+        feature_columns: Sequence[Any],
+        model_dir: str | None = None,
+        optimizer: Any = "Adagrad",
+        activation_fn: Callable[[tf.Tensor], tf.Tensor] | str | None = tf.nn.relu,
+        dropout: float | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: Any = None,
+        batch_norm: bool = False,
+    ) -> None:
         network = Network(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
         super().__init__(
             dnn_model_fn(head, network, optimizer),

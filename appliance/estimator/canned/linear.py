@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.estimator.canned.model_fns import classification_head, linear_model_fn
 from appliance.estimator.estimator import Estimator
-from appliance.estimator.heads import RegressionHead
+from appliance.estimator.heads import Head, RegressionHead
 from appliance.estimator.run_config import RunConfig
 
 
@@ -83,6 +83,38 @@ class LinearRegressor(Estimator):
         sparse_combiner: str = "sum",
     ) -> None:
         head = RegressionHead(label_dimension, weight_column=weight_column, loss_reduction=loss_reduction)
+        super().__init__(
+            linear_model_fn(head, feature_columns, optimizer, sparse_combiner),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
+        )
+
+
+class LinearEstimator(Estimator):
+    """A linear model with the head that it is given.
+
+    Args:
+        head: what turns the logits into loss, predictions and metrics.
+        feature_columns, model_dir, optimizer, config, sparse_combiner, warm_start_from: as for
+            `LinearClassifier`.
+
+    Raises:
+        ValueError: an argument is out of range or of the wrong type.
+
+    Source: `tf.estimator.LinearEstimator`.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        feature_columns: Sequence[Any],
+        model_dir: str | None = None,
+        optimizer: Any = "Ftrl",
+        config: RunConfig | None = None,
+        sparse_combiner: str = "sum",
+        warm_start_from: Any = None,
+    ) -> None:
         super().__init__(
             linear_model_fn(head, feature_columns, optimizer, sparse_combiner),
             model_dir=model_dir,

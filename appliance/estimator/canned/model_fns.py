@@ -57,7 +57,7 @@ def linear_model_fn(
     _check_combiner(sparse_combiner)
     if optimizer is None:
         optimizer = get_optimizer("Ftrl", min(_LINEAR_LEARNING_RATE, 1.0 / math.sqrt(len(columns))))
-    optimizer = _resolved(optimizer, _LINEAR_LEARNING_RATE)
+    optimizer = resolved(optimizer, _LINEAR_LEARNING_RATE)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any = None) -> EstimatorSpec:
         part = build_linear(FeatureInputs(features), columns, head.logits_dimension, sparse_combiner, mode)
@@ -80,7 +80,7 @@ def dnn_model_fn(head: Head, network: Network, optimizer: Any) -> ModelFn:
         ValueError: a column, a layer's size or the optimizer's name is not valid.
     """
     network = _checked_network(network, "feature_columns", "hidden_units")
-    optimizer = _resolved(optimizer, None)
+    optimizer = resolved(optimizer, None)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any = None) -> EstimatorSpec:
         part = build_network(FeatureInputs(features), network, head.logits_dimension, mode)
@@ -121,10 +121,10 @@ def combined_model_fn(
         linear_columns = check_columns(linear_feature_columns, "linear_feature_columns")
         _check_combiner(linear_sparse_combiner)
         rate = min(_COMBINED_LINEAR_LEARNING_RATE, 1.0 / math.sqrt(len(linear_columns)))
-        linear_optimizer = _resolved(linear_optimizer, rate)
+        linear_optimizer = resolved(linear_optimizer, rate)
     if network.feature_columns:
         network = _checked_network(network, "dnn_feature_columns", "dnn_hidden_units")
-        dnn_optimizer = _resolved(dnn_optimizer, _COMBINED_DNN_LEARNING_RATE)
+        dnn_optimizer = resolved(dnn_optimizer, _COMBINED_DNN_LEARNING_RATE)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any = None) -> EstimatorSpec:
         inputs = FeatureInputs(features)
@@ -160,8 +160,12 @@ def _train_parts(parts: Sequence[tuple[Part, Any]], loss: tf.Tensor) -> tf.Opera
     return tf.group(*operations)
 
 
-def _resolved(optimizer: Any, learning_rate: float | None) -> Any:
-    """Turn a name into an optimizer when the estimator is made, so that a wrong name is told there."""
+def resolved(optimizer: Any, learning_rate: float | None) -> Any:
+    """Turn a name into an optimizer when the estimator is made, so that a wrong name is told there.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     return get_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
 
 

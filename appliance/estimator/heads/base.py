@@ -81,7 +81,7 @@ class Head(abc.ABC):
         """
 
     @abc.abstractmethod
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+    def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
         """Return the predictions, by key; all of them when `keys` is None.
 
         Raises:
@@ -175,12 +175,12 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _graph_metrics(
-        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[str, tf.Tensor]
+        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[Any, tf.Tensor]
     ) -> dict[str, Pair]:
         """Return (value, update) pairs under plain keys, but for the losses."""
 
     @abc.abstractmethod
-    def _export_outputs(self, predictions: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    def _export_outputs(self, predictions: Mapping[Any, tf.Tensor]) -> dict[str, Any]:
         """Return the ExportOutputs by signature name."""
 
     def _examples(self, labels: Any, logits: tf.Tensor, features: Mapping[str, Any] | None) -> Examples:
@@ -246,7 +246,7 @@ class SingleHead(Head):
         train_op = create_train_op(
             loss, optimizer, trainable_variables, train_op_fn, update_ops, self._loss_reduction
         )
-        self._summarize(loss, regularization_losses)
+        summarize_losses(loss, regularization_losses, self._key)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
 
     def _eval_metrics(
@@ -255,7 +255,7 @@ class SingleHead(Head):
         logits: tf.Tensor,
         labels: Any,
         features: Mapping[str, Any],
-        predictions: Mapping[str, tf.Tensor],
+        predictions: Mapping[Any, tf.Tensor],
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, Any]:
         if tf.executing_eagerly():
@@ -271,14 +271,18 @@ class SingleHead(Head):
                 pairs["regularization_loss"] = mean(total, None, "regularization_loss")
         return {self._key(key): pair for key, pair in pairs.items()}
 
-    def _summarize(self, loss: tf.Tensor, regularization_losses: Sequence[tf.Tensor] | None) -> None:
-        if tf.executing_eagerly():
-            return
-        with tf.name_scope(""):
-            tf.compat.v1.summary.scalar(self._key("loss"), loss)
-            if regularization_losses is not None:
-                total = tf.add_n(list(regularization_losses))
-                tf.compat.v1.summary.scalar(self._key("regularization_loss"), total)
+
+def summarize_losses(
+    loss: tf.Tensor, regularization_losses: Sequence[tf.Tensor] | None, tag: Callable[[str], str]
+) -> None:
+    """Add summaries of the losses of a training graph under their tags."""
+    if tf.executing_eagerly():
+        return
+    with tf.name_scope(""):
+        tf.compat.v1.summary.scalar(tag("loss"), loss)
+        if regularization_losses is not None:
+            total = tf.add_n(list(regularization_losses))
+            tf.compat.v1.summary.scalar(tag("regularization_loss"), total)
 
 
 def create_train_op(

@@ -14,9 +14,11 @@ from appliance.estimator.heads.checks import (
     check_label_range,
     check_labels,
     check_logits,
+    check_thresholds,
     check_vocabulary,
 )
 from appliance.estimator.heads.classes import (
+    at_threshold,
     class_predictions,
     classification_output,
     vocabulary_ids,
@@ -57,10 +59,7 @@ class BinaryClassHead(SingleHead):
         name: str | None = None,
     ) -> None:
         super().__init__(weight_column, loss_reduction, loss_fn, name)
-        self._thresholds = tuple(thresholds or ())
-        outside = [threshold for threshold in self._thresholds if not 0.0 < threshold < 1.0]
-        if outside:
-            raise ValueError(f"thresholds not in (0, 1): {outside}.")
+        self._thresholds = check_thresholds(thresholds)
         self._vocabulary = check_vocabulary(label_vocabulary, 2)
 
     @property
@@ -82,7 +81,7 @@ class BinaryClassHead(SingleHead):
     def _default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+    def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
         """See `Head`.
 
         Returns:
@@ -102,7 +101,7 @@ class BinaryClassHead(SingleHead):
             predictions.update(class_predictions(two_logits, keys, 2, self._vocabulary))
         return {key: predictions[key] for key in keys}
 
-    def _export_outputs(self, predictions: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    def _export_outputs(self, predictions: Mapping[Any, tf.Tensor]) -> dict[str, Any]:
         classification = classification_output(predictions["probabilities"], 2, self._vocabulary)
         return {
             "serving_default": classification,
@@ -112,7 +111,7 @@ class BinaryClassHead(SingleHead):
         }
 
     def _graph_metrics(
-        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[str, tf.Tensor]
+        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[Any, tf.Tensor]
     ) -> dict[str, graph_metrics.Pair]:
         labels, _, weights = examples
         logistic, class_ids = predictions["logistic"], predictions["class_ids"]
@@ -133,9 +132,9 @@ class BinaryClassHead(SingleHead):
             above = logistic > threshold
             with tf.name_scope("threshold"):
                 precision, recall = graph_metrics.precision_and_recall(labels, above, weights, "at")
-                pairs[_at("accuracy", threshold)] = graph_metrics.accuracy(labels, above, weights)
-            pairs[_at("precision", threshold)] = precision
-            pairs[_at("recall", threshold)] = recall
+                pairs[at_threshold("accuracy", threshold)] = graph_metrics.accuracy(labels, above, weights)
+            pairs[at_threshold("precision", threshold)] = precision
+            pairs[at_threshold("recall", threshold)] = recall
         return pairs
 
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
@@ -156,9 +155,9 @@ class BinaryClassHead(SingleHead):
             "auc_precision_recall": keras.AUC(curve="PR", name="auc_precision_recall"),
         }
         for threshold in self._thresholds:
-            metrics[_at("accuracy", threshold)] = keras.BinaryAccuracy(threshold=threshold)
-            metrics[_at("precision", threshold)] = keras.Precision(thresholds=threshold)
-            metrics[_at("recall", threshold)] = keras.Recall(thresholds=threshold)
+            metrics[at_threshold("accuracy", threshold)] = keras.BinaryAccuracy(threshold=threshold)
+            metrics[at_threshold("precision", threshold)] = keras.Precision(thresholds=threshold)
+            metrics[at_threshold("recall", threshold)] = keras.Recall(thresholds=threshold)
         if regularization_losses is not None:
             metrics["regularization_loss"] = keras.Mean(name="regularization_loss")
         return {self._key(key): metric for key, metric in metrics.items()}
@@ -182,7 +181,7 @@ class BinaryClassHead(SingleHead):
         for key in ("accuracy", "precision", "recall"):
             eval_metrics[self._key(key)].update_state(labels, class_ids, sample_weight=weights)
             for threshold in self._thresholds:
-                metric = eval_metrics[self._key(_at(key, threshold))]
+                metric = eval_metrics[self._key(at_threshold(key, threshold))]
                 metric.update_state(labels, logistic, sample_weight=weights)
         for key in ("auc", "auc_precision_recall"):
             eval_metrics[self._key(key)].update_state(labels, logistic, sample_weight=weights)
@@ -190,10 +189,6 @@ class BinaryClassHead(SingleHead):
             total = tf.add_n(list(regularization_losses))
             eval_metrics[self._key("regularization_loss")].update_state(total)
         return eval_metrics
-
-
-def _at(key: str, threshold: float) -> str:
-    return f"{key}/positive_threshold_{threshold:g}"
 
 
 def _accuracy_baseline() -> Any:

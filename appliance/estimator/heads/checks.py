@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -53,6 +53,19 @@ def check_vocabulary(label_vocabulary: Any, n_classes: int) -> tuple[str, ...] |
             "label."
         )
     return tuple(label_vocabulary)
+
+
+def check_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
+    """Return decision thresholds as a tuple after checking them.
+
+    Raises:
+        ValueError: one is not in (0, 1).
+    """
+    checked_thresholds = tuple(thresholds or ())
+    outside = [threshold for threshold in checked_thresholds if not 0.0 < threshold < 1.0]
+    if outside:
+        raise ValueError(f"thresholds not in (0, 1): {outside}.")
+    return checked_thresholds
 
 
 def check_loss_fn(loss_fn: Callable[..., Any] | None) -> None:
@@ -174,8 +187,8 @@ def _checked_shape(tensor: tf.Tensor, allowed: Sequence[tf.Tensor], message: str
     return checked(tensor, fits, f"{message} expected_{name}_shape: ", allowed[0], f" {name}_shape: ", shape)
 
 
-def check_label_range(labels: tf.Tensor, n_classes: int) -> tf.Tensor:
-    """Return labels after checking `0 <= label <= n_classes - 1`.
+def check_label_range(labels: tf.Tensor, n_classes: int, intro: str = "") -> tf.Tensor:
+    """Return labels after checking `0 <= label <= n_classes - 1`; `intro` comes first in the message.
 
     Raises:
         ValueError: in eager mode, one is outside.
@@ -184,8 +197,8 @@ def check_label_range(labels: tf.Tensor, n_classes: int) -> tf.Tensor:
     low, high = tf.cast(0, labels.dtype), tf.cast(n_classes - 1, labels.dtype)
     inside = tf.reduce_all(tf.equal(labels, tf.clip_by_value(labels, low, high)))
     message = (
-        f"Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1} (0 <= label, label < n_classes); a "
-        "label that is not in the label_vocabulary counts as -1. Given: "
+        f"{intro}Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1} (0 <= label, label < n_classes); "
+        "a label that is not in the label_vocabulary counts as -1. Given: "
     )
     return checked(labels, inside, message, labels)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from appliance.estimator.export import ClassificationOutput
 
 
-def wanted_keys(keys: Sequence[str] | None, valid: Sequence[str]) -> Sequence[str]:
+def wanted_keys(keys: Sequence[Any] | None, valid: Sequence[Any]) -> Sequence[Any]:
     """Return the prediction keys to compute.
 
     Raises:
@@ -48,7 +49,7 @@ def class_predictions(
     if "all_class_ids" in keys:
         predictions["all_class_ids"] = _for_each_example(tf.range(n_classes), scores)
     if "all_classes" in keys:
-        predictions["all_classes"] = _for_each_example(class_names(n_classes, vocabulary), scores)
+        predictions["all_classes"] = all_classes(scores, n_classes, vocabulary)
     return {key: value for key, value in predictions.items() if key in keys}
 
 
@@ -56,11 +57,21 @@ def _for_each_example(row: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return tf.tile(tf.expand_dims(row, 0), tf.stack([tf.shape(scores)[0], 1]))
 
 
+def all_classes(scores: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Return the names of all classes for each example, bytes `[batch, n_classes]`."""
+    return _for_each_example(class_names(n_classes, vocabulary), scores)
+
+
+def at_threshold(key: str, threshold: float) -> str:
+    """Return the key of a metric of the decisions at a threshold."""
+    return f"{key}/positive_threshold_{threshold:g}"
+
+
 def classification_output(
     probabilities: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
 ) -> ClassificationOutput:
     """Return the export output with `classes` (bytes) and `scores` (float32), both `[batch, n_classes]`."""
-    names = _for_each_example(class_names(n_classes, vocabulary), probabilities)
+    names = all_classes(probabilities, n_classes, vocabulary)
     return ClassificationOutput(scores=probabilities, classes=names)
 
 

@@ -51,12 +51,13 @@ class Mean:
         with tf.name_scope(name):
             self.total, self.count = _accumulator("total"), _accumulator("count")
             broadcast = _broadcast(weights, values)
-            self.update = tf.group(
-                self.total.assign_add(
-                    tf.reduce_sum(tf.cast(values, tf.float64) * broadcast), read_value=False
-                ),
-                self.count.assign_add(tf.reduce_sum(broadcast), read_value=False),
+            update_total = self.total.assign_add(
+                tf.reduce_sum(tf.cast(values, tf.float64) * broadcast), read_value=False
             )
+            # Where the shape is known the count needs no values, and would grow once more as the data ends.
+            with tf.control_dependencies([values]):
+                update_count = self.count.assign_add(tf.reduce_sum(broadcast), read_value=False)
+            self.update = tf.group(update_total, update_count)
             self.pair: Pair = (_ratio(self.total.read_value(), self.count.read_value()), self.update)
 
 

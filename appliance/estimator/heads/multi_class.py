@@ -79,7 +79,7 @@ class MultiClassHead(SingleHead):
         )
         return tf.expand_dims(losses, axis=-1)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+    def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
         """See `Head`.
 
         Returns:
@@ -95,7 +95,7 @@ class MultiClassHead(SingleHead):
             predictions.update(class_predictions(logits, keys, self._n_classes, self._vocabulary))
         return {key: predictions[key] for key in keys}
 
-    def _export_outputs(self, predictions: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    def _export_outputs(self, predictions: Mapping[Any, tf.Tensor]) -> dict[str, Any]:
         classification = classification_output(
             predictions["probabilities"], self._n_classes, self._vocabulary
         )
@@ -106,7 +106,7 @@ class MultiClassHead(SingleHead):
         }
 
     def _graph_metrics(
-        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[str, tf.Tensor]
+        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[Any, tf.Tensor]
     ) -> dict[str, graph_metrics.Pair]:
         accuracy = graph_metrics.accuracy(examples.labels, predictions["class_ids"], examples.weights)
         return {"accuracy": accuracy}

@@ -66,7 +66,7 @@ class RegressionHead(SingleHead):
     def _default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.math.squared_difference(logits, labels)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+    def predictions(self, logits: Any, keys: Sequence[Any] | None = None) -> dict[Any, tf.Tensor]:
         """See `Head`.
 
         Returns:
@@ -79,7 +79,7 @@ class RegressionHead(SingleHead):
                 predictions = {"predictions": self._inverse_link_fn(logits), "logits": logits}
         return {key: predictions[key] for key in wanted_keys(keys, tuple(predictions))}
 
-    def _export_outputs(self, predictions: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    def _export_outputs(self, predictions: Mapping[Any, tf.Tensor]) -> dict[str, Any]:
         regression = RegressionOutput(value=predictions["predictions"])
         return {
             "serving_default": regression,
@@ -88,7 +88,7 @@ class RegressionHead(SingleHead):
         }
 
     def _graph_metrics(
-        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[str, tf.Tensor]
+        self, examples: Examples, logits: tf.Tensor, predictions: Mapping[Any, tf.Tensor]
     ) -> dict[str, graph_metrics.Pair]:
         return {
             "prediction/mean": graph_metrics.mean(

@@ -7,7 +7,7 @@ from appliance.estimator.optimizers.apply import (
     minimize,
     scale_for_replicas,
 )
-from appliance.estimator.optimizers.base import GraphOptimizer
+from appliance.estimator.optimizers.base import GraphOptimizer, training_scope
 from appliance.estimator.optimizers.keras3 import forget_variables
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
 
@@ -24,4 +24,5 @@ __all__ = [
     "gradients",
     "minimize",
     "scale_for_replicas",
+    "training_scope",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator.optimizers.base import GraphOptimizer, gradients
+from appliance.estimator.optimizers.base import GraphOptimizer, current_training_scope, gradients
 from appliance.estimator.optimizers.keras3 import from_keras, is_keras
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
 
@@ -81,7 +81,7 @@ def build_train_op(
             optimizer.iterations = step
     if isinstance(optimizer, GraphOptimizer):
         return optimizer.apply_gradients(grads_and_vars)
-    with tf.name_scope("training/"):
+    with tf.name_scope(current_training_scope()):
         return tf.group(*optimizer.get_updates(loss, [variable for _, variable in grads_and_vars]))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +14,22 @@ from typing import Any
 import tensorflow as tf
 
 _SMALL = 4096
+_scope: ContextVar[str] = ContextVar("training_scope", default="training/")
+
+
+@contextlib.contextmanager
+def training_scope(name: str) -> Iterator[None]:
+    """Let the variables of optimizers that train inside be named `<name>/...` in place of `training/...`."""
+    token = _scope.set(f"{name}/")
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def current_training_scope() -> str:
+    """Return the name scope that optimizers put their variables in, with a slash at its end."""
+    return _scope.get()
 
 
 class GraphOptimizer:
@@ -91,20 +109,24 @@ class GraphOptimizer:
         """
         pairs = self._clip(grads_and_vars)
         replica = tf.distribute.get_replica_context()
+        # What merge_call calls runs in another thread, which does not see this one's scope.
+        outer = current_training_scope()
         if replica is None:
-            return self._apply(tf.distribute.get_strategy(), pairs)
+            return self._apply(tf.distribute.get_strategy(), pairs, outer)
         if replica.num_replicas_in_sync == 1:
-            return self._apply(replica.strategy, pairs)
-        return replica.merge_call(self._apply_summed, args=(pairs,))
+            return self._apply(replica.strategy, pairs, outer)
+        return replica.merge_call(self._apply_summed, args=(pairs,), kwargs={"outer": outer})
 
-    def _apply_summed(self, strategy: Any, pairs: Sequence[tuple[Any, Any]]) -> tf.Operation:
+    def _apply_summed(self, strategy: Any, pairs: Sequence[tuple[Any, Any]], outer: Any) -> tf.Operation:
+        # The strategy gathers the strings of all replicas, which are the same.
+        outer = strategy.experimental_local_results(outer)[0]
         summed = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
         variables = [variable for _, variable in pairs]
-        return self._apply(strategy, list(zip(summed, variables, strict=True)))
+        return self._apply(strategy, list(zip(summed, variables, strict=True)), outer)
 
-    def _apply(self, strategy: Any, pairs: Sequence[tuple[Any, Any]]) -> tf.Operation:
+    def _apply(self, strategy: Any, pairs: Sequence[tuple[Any, Any]], outer: str) -> tf.Operation:
         # A second optimizer of the same name gets `_1` behind it, as in tf.estimator.
-        with tf.name_scope("training/"), tf.name_scope(self.name) as scope:
+        with tf.name_scope(outer), tf.name_scope(self.name) as scope:
             hypers = self._hyper_values(scope)
             prepared: dict[tf.DType, dict[str, tf.Tensor]] = {}
             updates = []

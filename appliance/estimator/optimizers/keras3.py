@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from appliance.estimator.optimizers.base import GraphOptimizer, sum_duplicates
+from appliance.estimator.optimizers.base import GraphOptimizer, current_training_scope, sum_duplicates
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
 
 _RULES: Mapping[str, tuple[Callable[..., GraphOptimizer], tuple[str, ...]]] = {
@@ -78,7 +78,7 @@ class KerasRule(GraphOptimizer):
                 "Ftrl, RMSprop or SGD without weight decay, or a tf.compat.v1.train optimizer."
             )
         variables = [variable for _, variable in grads_and_vars]
-        with tf.name_scope("training/"), tf.name_scope(self.name) as scope:
+        with tf.name_scope(current_training_scope()), tf.name_scope(self.name) as scope:
             with tf.variable_creator_scope(_named_under(scope)):
                 own = self._for_this_graph()
                 own.build(variables)
