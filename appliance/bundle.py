@@ -5,6 +5,7 @@ Standard library only, because the client makes bundles and the client needs no 
 
 from __future__ import annotations
 
+import errno
 import functools
 import gzip
 import io
@@ -34,6 +35,16 @@ __all__ = [
 SKIPPED_FOLDERS = ("__pycache__", "node_modules")
 _BLOCK = 512
 _CHUNK = 1 << 20
+_LONGEST_NAME_BYTES = 255
+"""Of a file or a folder, on every common file system."""
+_FAULTS_OF_A_NAME = (
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+    errno.EILSEQ,
+)
 
 
 @dataclass(frozen=True)
@@ -122,17 +133,20 @@ def check_bundle(archive: str | os.PathLike[str], entry: str, limits: Limits = L
         InvalidBundle: not a tar.gz, a member that is not a plain file or folder inside it, no file `entry`.
         BundleTooLarge: it unpacks to more than the limits allow.
     """
-    names = []
+    names: dict[str, None] = {}
 
     def note(member: tarfile.TarInfo, content: IO[bytes] | None) -> None:
         if content is not None:
-            names.append(str(_inside(member.name)))
+            name = str(_inside(member.name))
+            if name in names:
+                raise InvalidBundle(f"The bundle holds {name!r} twice.")
+            names[name] = None
             _copy(content, member, None)
 
     _visit(archive, limits, note)
     if entry not in names:
         raise InvalidBundle(
-            f"The bundle has no file {entry!r}; it holds: {', '.join(names[:20]) or 'nothing'}."
+            f"The bundle has no file {entry!r}; it holds: {', '.join([*names][:20]) or 'nothing'}."
         )
     return tuple(names)
 
@@ -272,6 +286,10 @@ def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise InvalidBundle(f"The bundle holds {name!r}, which leads out of it.")
+    if any(len(part.encode(errors="surrogateescape")) > _LONGEST_NAME_BYTES for part in path.parts):
+        raise InvalidBundle(
+            f"The bundle holds {name[:50]!r}..., a name longer than {_LONGEST_NAME_BYTES} bytes."
+        )
     return path
 
 
@@ -286,6 +304,8 @@ def _write(root: Path, member: tarfile.TarInfo, content: IO[bytes] | None) -> No
         with open(path, "xb") as target:
             _copy(content, member, target)
     except OSError as error:
+        if error.errno not in _FAULTS_OF_A_NAME:
+            raise  # A full disk, for one: no fault of the bundle.
         raise InvalidBundle(f"Cannot unpack {member.name!r} of the bundle: {error.strerror}.") from error
     path.chmod(0o755 if member.mode & stat.S_IXUSR else 0o644)
 

@@ -1,6 +1,7 @@
 """Errors of the trainer.
 
 TrainerError
++-- FolderUnusable
 +-- JobNotFound
 +-- InvalidJob
 +-- LeaseLost
@@ -8,11 +9,25 @@ TrainerError
 
 from __future__ import annotations
 
-__all__ = ["InvalidJob", "JobNotFound", "LeaseLost", "TrainerError"]
+__all__ = ["FolderUnusable", "InvalidJob", "JobNotFound", "LeaseLost", "TrainerError"]
 
 
 class TrainerError(Exception):
     """Something the trainer cannot do."""
+
+
+class FolderUnusable(TrainerError):
+    """The worker's machine cannot use the folder of a job, for lack of room or of permission."""
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder, self.reason = folder, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Cannot unpack the job's bundle in {self.folder!r}: {self.reason}. "
+            "Make room there, or set APPLIANCE_JOBS_ROOT."
+        )
 
 
 class JobNotFound(TrainerError):

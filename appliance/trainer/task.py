@@ -19,6 +19,7 @@ from typing import IO, Any
 from appliance.bundle import unpack_bundle
 from appliance.log_lines import FieldsFormatter
 from appliance.trainer import publishing
+from appliance.trainer.errors import FolderUnusable
 from appliance.trainer.task_spec import Outcome, TaskSpec
 from appliance.trainer.user_code import (
     EvaluationFailed,
@@ -59,7 +60,7 @@ def attempt(task: TaskSpec, teller: Teller, stop: threading.Event) -> Outcome:
     code = str(task.files.code)
     try:
         return _train_and_publish(task, teller, stop)
-    except (DatabaseUnavailable, PublishFailed) as error:
+    except (DatabaseUnavailable, PublishFailed, FolderUnusable) as error:
         # Not the user's doing, and training is not lost: the next attempt goes on from its checkpoints.
         return Outcome("crashed", {}, error_line(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything.
@@ -75,7 +76,7 @@ def _train_and_publish(task: TaskSpec, teller: Teller, stop: threading.Event) ->
             # An earlier attempt ended after it had published, and before anyone heard of it.
             return _succeeded(done.step, done.metrics, done.version, publishing.promote(registry, done, task))
         if not task.files.code.exists():
-            unpack_bundle(task.files.bundle, task.files.code)
+            _unpack(task)
         os.chdir(task.files.code)
         result = _train(task, teller, stop)
         # A stop that comes after the last step still keeps the result from being registered and promoted: who
@@ -93,6 +94,13 @@ def _train_and_publish(task: TaskSpec, teller: Teller, stop: threading.Event) ->
         version = publishing.publish(registry, task, newest.path, newest.step, newest.metrics)
         promotion = publishing.promote(registry, version, task)
         return _succeeded(newest.step, newest.metrics, version.version, promotion)
+
+
+def _unpack(task: TaskSpec) -> None:
+    try:
+        unpack_bundle(task.files.bundle, task.files.code)
+    except OSError as error:
+        raise FolderUnusable(task.folder, error.strerror or str(error)) from error
 
 
 def _train(task: TaskSpec, teller: Teller, stop: threading.Event) -> Any:

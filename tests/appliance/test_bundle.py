@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -146,7 +147,7 @@ HOSTILE = {
     "name longer than the disk takes": (
         archive_of((member("n" * 300), b"1")),
         InvalidBundle,
-        "File name too long",
+        "a name longer than 255 bytes",
     ),
     "not an archive": (b"import os\n", InvalidBundle, "not a whole tar.gz archive"),
     "gzip of something else": (gzip.compress(b"import os\n" * 100), InvalidBundle, "not a whole tar.gz"),
@@ -202,12 +203,29 @@ def test_hostile_archive_is_refused_and_leaves_nothing(case: str, tmp_path: Path
 def test_check_refuses_without_unpacking(case: str, tmp_path: Path) -> None:
     """The edge refuses a bad upload at once, rather than the worker later."""
     data, error, message = HOSTILE[case]
-    if message == "File name too long":  # Only a disk knows its limit.
-        return
     archive = tmp_path / "bundle.tar.gz"
     archive.write_bytes(data)
     with pytest.raises(error, match=message):
         check_bundle(archive, "a", SMALL)
+
+
+def test_check_finds_a_name_that_is_there_twice(tmp_path: Path) -> None:
+    archive = tmp_path / "bundle.tar.gz"
+    archive.write_bytes(archive_of((member("a"), b"1"), (member("./a"), b"2")))
+    with pytest.raises(InvalidBundle, match="holds 'a' twice"):
+        check_bundle(archive, "a", SMALL)
+
+
+def test_full_disk_is_no_fault_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    archive = tmp_path / "bundle.tar.gz"
+    archive.write_bytes(archive_of((member("a"), b"1")))
+    monkeypatch.setattr("appliance.bundle._copy", fill)
+    with pytest.raises(OSError, match="No space left on device"):
+        unpack_bundle(archive, tmp_path / "jobs/code", SMALL)
+    assert list((tmp_path / "jobs").iterdir()) == []
 
 
 def test_check_names_the_missing_entry(project: Path, tmp_path: Path) -> None:

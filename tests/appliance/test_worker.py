@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import io
 import os
@@ -393,6 +394,23 @@ def test_stop_after_the_last_step_keeps_the_result_from_being_promoted(
         outcome = attempt(task, Teller(io.StringIO()), stop)
         assert (outcome.end, outcome.result) == ("stopped", {"step": 30})
         assert registry.models() == []
+
+
+def test_job_that_finds_no_room_to_unpack_is_tried_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    settings, job = house.settings, house.submit("", model="line")
+    Registry(settings.database_url, settings.artifact_root).close()
+    monkeypatch.setattr("appliance.trainer.task.unpack_bundle", fill)
+    folder = str(settings.jobs_root / job.id)
+    task = TaskSpec(job.id, job.spec, folder, settings.database_url, settings.artifact_root)
+    outcome = attempt(task, Teller(io.StringIO()), threading.Event())
+    assert outcome.end == "crashed"
+    assert "Cannot unpack the job's bundle" in outcome.error
+    assert "No space left on device. Make room there" in outcome.error
 
 
 def test_stopped_job_keeps_a_checkpoint_whether_it_is_to_go_on_or_not(house: House, tmp_path: Path) -> None:
