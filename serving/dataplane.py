@@ -84,7 +84,12 @@ class DataPlane:
                 if signature is None:
                     text = f'Serving signature name: "{name}" not found in signature def'
                     raise UnknownSignature(text, list(servable.signatures))
-                inputs = inputs(signature)
+                try:
+                    inputs = inputs(signature)
+                except InvalidInput as error:
+                    if hint := _how_to_send_features(signature, servable.signatures):
+                        raise InvalidInput(f"{error} {hint}") from error
+                    raise
             if self._check and signature is not None:
                 operations.check_predict_method(signature)
             outputs = servable.run(name, inputs, output_filter)
@@ -141,6 +146,18 @@ class DataPlane:
         if not spec.name:
             raise InvalidInput("ModelSpec has no name specified.")
         return self.manager.use(spec.name, spec.version, spec.label)
+
+
+def _how_to_send_features(signature: Signature, signatures: Mapping[str, Signature]) -> str:
+    """Return what to do for one who sends features by name to a signature of serialized examples."""
+    if [spec.dtype_name for spec in signature.inputs.values()] != ["string"]:
+        return ""
+    others = [name for name, other in signatures.items() if other.inputs.keys() != signature.inputs.keys()]
+    ways = ["call :classify or :regress", *(f"predict with signature_name '{name}'" for name in others)]
+    return (
+        f"Signature '{signature.name}' takes strings, such as serialized tf.Examples. "
+        f"To send features by name, {', or '.join(ways)}."
+    )
 
 
 def _resolved(servable: Servable, signature_name: str) -> ModelSpec:

@@ -256,6 +256,13 @@ def test_the_context_fills_in_what_an_example_lacks(ask: Ask) -> None:
     assert ask("/v1/models/half_plus_two:regress", body) == (200, '{"results":[4.0,3.0]}')
 
 
+def test_features_sent_to_a_signature_of_examples_are_told_where_to_go(ask: Ask) -> None:
+    status, answer = ask(PREDICT, {"signature_name": "regress", "instances": [{"x": 1.0}]})
+    assert status == 400
+    assert "does not have named input: x. Inputs: inputs." in answer
+    assert "call :classify or :regress, or predict with signature_name 'serving_default'." in answer
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
