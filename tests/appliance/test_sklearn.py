@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from appliance import estimator
 from appliance.estimator.sklearn import DNNClassifier, DNNRegressor, LinearClassifier, LinearRegressor
@@ -258,3 +259,23 @@ except ModuleNotFoundError as error:
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
     assert "pip install 'estimator-appliance[sklearn]'" in run.stdout, run.stderr
+
+
+def test_sparse_features_are_learnt_as_dense_ones():
+    """The encoder of a pipeline makes a sparse matrix, of which no dense copy is made."""
+    words = NAMES[:, np.newaxis]
+    encoded = OneHotEncoder().fit_transform(words)
+    assert sparse.issparse(encoded)
+    thin = DNNClassifier(**FAST).fit(encoded, FLOWERS)
+    thick = DNNClassifier(**FAST).fit(encoded.toarray(), FLOWERS)
+    np.testing.assert_array_equal(thin.predict_proba(encoded), thick.predict_proba(encoded.toarray()))
+    pipeline = make_pipeline(OneHotEncoder(), LinearClassifier(early_stopping=True, random_state=0))
+    assert pipeline.fit(words, FLOWERS).score(words, FLOWERS) == 1.0
+
+
+def test_sparse_matrix_of_the_caller_stays_as_it_is():
+    """Entries that are given twice are added up in a copy."""
+    twice = sparse.csr_matrix((np.float32([1, 2, 3]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
+    model = LinearRegressor(learning_rate=1.0).fit(twice, [3.0, 6.0])
+    assert twice.nnz == 3
+    np.testing.assert_allclose(model.predict([[3, 0], [0, 3]]), [3, 6], atol=0.05)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -63,7 +64,7 @@ class Model(BaseEstimator, abc.ABC):
         """Return the canned model_fn for a feature `x`."""
 
     @abc.abstractmethod
-    def _logits(self, variables: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
+    def _logits(self, variables: Mapping[str, np.ndarray], features: Any) -> np.ndarray:
         """Return float64 `[rows, units]`."""
 
     @abc.abstractmethod
@@ -212,16 +213,33 @@ class Model(BaseEstimator, abc.ABC):
         self._model_settings()
         return Limits(self.batch_size, self.max_epochs, self.steps, self.n_iter_no_change, self.tol)
 
-    def _checked_features(self, X: Any) -> np.ndarray:
-        """Return features to predict from, float32 `[rows, n_features_in_]`."""
-        check_is_fitted(self)
-        features: np.ndarray = validate_data(self, X, dtype=np.float32, reset=False)
-        return features
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn is to know: sparse features are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _checked_data(self, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
+        """Return the features, float32 `[rows, n_features_in_]`, and the targets if there are any.
+
+        Args:
+            X: an array, a data frame or a sparse matrix.
+            y: the targets.
+            checks: as for `sklearn.utils.validation.validate_data`.
+        """
+        checked = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, order="C", **checks)
+        if isinstance(y, str):
+            return checked
+        features, targets = checked
+        if sparse.issparse(features) and not features.has_canonical_format:
+            # In place, so not in the caller's own matrix.
+            features = features.copy()
+            features.sum_duplicates()
+        return features, targets
 
     def _predicted_logits(self, X: Any) -> np.ndarray:
-        # Unfitted comes first, then what is wrong with the data.
-        features = self._checked_features(X)
-        return self._logits(self.variables_, features)
+        check_is_fitted(self)
+        return self._logits(self.variables_, self._checked_data(X, reset=False))
 
 
 def _check(name: str, value: Any, holds: bool, what: str) -> None:
@@ -229,7 +247,7 @@ def _check(name: str, value: Any, holds: bool, what: str) -> None:
         raise ValueError(f"{name} must be {what}; got {value!r}.")
 
 
-def weighted_rows(features: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> Rows:
+def weighted_rows(features: Any, targets: np.ndarray, weights: np.ndarray) -> Rows:
     """Return the examples whose weight is not zero.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
 from appliance.estimator.canned.model_fns import classification_head
 from appliance.estimator.heads import Head
@@ -27,7 +27,7 @@ class Classifier(ClassifierMixin, Model):
         """Train from the start.
 
         Args:
-            X: `[rows, features]`.
+            X: `[rows, features]`, dense or sparse.
             y: `[rows]`, labels of any kind.
             sample_weight: `[rows]`, not negative; a weight of two counts as two copies, zero as none.
 
@@ -115,7 +115,7 @@ class Classifier(ClassifierMixin, Model):
 
     def _checked_rows(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Rows, np.ndarray]:
         """Return the examples that count, whose targets are their positions in `y`, and their labels."""
-        features, labels = validate_data(self, X, y, dtype=np.float32, order="C", reset=reset)
+        features, labels = self._checked_data(X, y, reset=reset)
         check_classification_targets(labels)
         labels = column_or_1d(labels, warn=True)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64)

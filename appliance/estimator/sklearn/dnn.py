@@ -46,15 +46,16 @@ class _NetworkModel(Model):
     def _model_fn(self, head: Head) -> Any:
         return dnn_model_fn(head, Network(**self._network()), self._optimizer())
 
-    def _logits(self, variables: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
+    def _logits(self, variables: Mapping[str, np.ndarray], features: Any) -> np.ndarray:
         return network_logits(variables, len(check_sizes(self.hidden_units)), self.activation, features)
 
 
 class DNNClassifier(Classifier, _NetworkModel):
     """`appliance.estimator.DNNClassifier` as a scikit-learn classifier.
 
-    Features are dense numbers, best scaled (StandardScaler). Everything that was learnt is in `variables_`,
-    so that the object can be pickled; `to_estimator` gives the Estimator, to export it.
+    Features are numbers, best scaled (StandardScaler), in a dense or sparse matrix. Everything that was
+    learnt is in `variables_`, so that the object can be pickled; `to_estimator` gives the Estimator, to
+    export it.
 
     Args:
         hidden_units: the sizes of the hidden layers, from the input on.

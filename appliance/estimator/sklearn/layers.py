@@ -26,7 +26,7 @@ ACTIVATIONS: Mapping[str, tuple[Callable[[tf.Tensor], tf.Tensor], Callable[[np.n
 
 
 def network_logits(
-    variables: Mapping[str, np.ndarray], layers: int, activation: str, features: np.ndarray
+    variables: Mapping[str, np.ndarray], layers: int, activation: str, features: Any
 ) -> np.ndarray:
     """Return the logits of a feed-forward network, float64 `[rows, units]`.
 
@@ -34,7 +34,7 @@ def network_logits(
         variables: by their names in a checkpoint of `DNNClassifier` or `DNNRegressor`.
         layers: how many hidden layers there are.
         activation: one of `ACTIVATIONS`.
-        features: `[rows, features]`.
+        features: `[rows, features]`, an array or a CSR matrix.
     """
     names = [*(f"dnn/hiddenlayer_{i}" for i in range(layers)), "dnn/logits"]
     weights = [(_float64(variables[f"{name}/kernel"]), _float64(variables[f"{name}/bias"])) for name in names]
@@ -49,25 +49,25 @@ def network_logits(
     return _in_pieces(logits, features)
 
 
-def linear_logits(variables: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
+def linear_logits(variables: Mapping[str, np.ndarray], features: Any) -> np.ndarray:
     """Return the logits of a linear model of one column `x`, float64 `[rows, units]`.
 
     Args:
         variables: by their names in a checkpoint of `LinearClassifier` or `LinearRegressor`.
-        features: `[rows, features]`.
+        features: `[rows, features]`, an array or a CSR matrix.
     """
     kernel = _float64(variables["linear/linear_model/x/weights"])
     bias = _float64(variables["linear/linear_model/bias_weights"])
     return _in_pieces(lambda values: values @ kernel + bias, features)
 
 
-def _in_pieces(function: Callable[[np.ndarray], np.ndarray], features: np.ndarray) -> np.ndarray:
-    starts = range(0, len(features), _ROWS)
+def _in_pieces(function: Callable[[Any], np.ndarray], features: Any) -> np.ndarray:
+    starts = range(0, features.shape[0], _ROWS)
     return np.concatenate([function(_float64(features[start : start + _ROWS])) for start in starts])
 
 
-def _float64(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float64)
+def _float64(array: Any) -> Any:
+    return array.astype(np.float64)
 
 
 def check_sizes(hidden_units: Any) -> list[int]:

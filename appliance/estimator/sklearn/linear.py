@@ -30,7 +30,7 @@ class _LinearModel(Model):
     def _model_fn(self, head: Head) -> Any:
         return linear_model_fn(head, self._columns(), self._optimizer(), "sum")
 
-    def _logits(self, variables: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
+    def _logits(self, variables: Mapping[str, np.ndarray], features: Any) -> np.ndarray:
         return linear_logits(variables, features)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from appliance.estimator.heads import Head, RegressionHead
 from appliance.estimator.sklearn.base import Model, weighted_rows
@@ -21,7 +21,7 @@ class Regressor(RegressorMixin, MultiOutputMixin, Model):
         """Train from the start.
 
         Args:
-            X: `[rows, features]`.
+            X: `[rows, features]`, dense or sparse.
             y: `[rows]`, or `[rows, outputs]`.
             sample_weight: `[rows]`, not negative; a weight of two counts as two copies, zero as none.
 
@@ -56,9 +56,7 @@ class Regressor(RegressorMixin, MultiOutputMixin, Model):
         return Rows(features, np.zeros((0, self.n_outputs_), np.float32), np.zeros(0))
 
     def _checked_rows(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Rows:
-        features, targets = validate_data(
-            self, X, y, dtype=np.float32, order="C", multi_output=True, y_numeric=True, reset=reset
-        )
+        features, targets = self._checked_data(X, y, multi_output=True, y_numeric=True, reset=reset)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64)
         table = targets.reshape(len(targets), -1).astype(np.float32)
         if reset:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 
 class Rows(NamedTuple):
     """Examples.
 
     Fields:
-        features: float32 `[rows, features]`.
+        features: float32 `[rows, features]`, an array or a CSR matrix in canonical format.
         targets: `[rows, targets]`, float32 values or int64 class ids.
         weights: float64 `[rows]`, positive.
     """
 
-    features: np.ndarray
+    features: Any
     targets: np.ndarray
     weights: np.ndarray
 
@@ -37,8 +38,9 @@ class Rows(NamedTuple):
         # Only neighbours with the same fingerprint are compared in full.
         twins = np.flatnonzero(keys[1:] == keys[:-1])
         again = np.zeros(len(keys), bool)
-        again[twins + 1] = (rows.features[twins] == rows.features[twins + 1]).all(axis=1)
-        again[twins + 1] &= (rows.targets[twins] == rows.targets[twins + 1]).all(axis=1)
+        for table in (rows.features, rows.targets):
+            again[twins + 1] = _equal_rows(table[twins], table[twins + 1])
+            twins = twins[again[twins + 1]]
         first = np.flatnonzero(~again)
         return rows.take(first)._replace(weights=np.add.reduceat(rows.weights, first))
 
@@ -57,12 +59,30 @@ class Rows(NamedTuple):
             yield self.take(order[start : start + size])
 
 
-def _fingerprints(table: np.ndarray) -> np.ndarray:
-    """Return a number for each row, equal for equal rows, uint64 `[rows]`."""
-    words = np.ascontiguousarray(table).view(np.uint32)
-    factors: np.ndarray = np.random.RandomState(0).randint(1, 2**62, size=words.shape[1:], dtype=np.int64)
-    numbers = np.zeros(len(words), np.uint64)
-    for column, factor in enumerate(factors):
+def _fingerprints(table: Any) -> np.ndarray:
+    """Return a number for each row, equal for equal rows, uint64 `[rows]`; zeros add nothing to it."""
+    numbers = np.zeros(table.shape[0], np.uint64)
+    if sparse.issparse(table):
+        factors = _factors(table.shape[1])
+        rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+        np.add.at(numbers, rows, _words(table.data) * factors[table.indices])
+        return numbers
+    words = table.view(np.uint32)
+    for column, factor in enumerate(_factors(words.shape[1])):
         # Column by column, so that no second table is made. The products wrap around.
-        numbers += words[:, column].astype(np.uint64) * np.uint64(2 * factor + 1)
+        numbers += words[:, column].astype(np.uint64) * factor
     return numbers
+
+
+def _words(values: np.ndarray) -> np.ndarray:
+    return values.view(np.uint32).astype(np.uint64)
+
+
+def _factors(count: int) -> np.ndarray:
+    return 2 * np.random.RandomState(0).randint(1, 2**62, size=count, dtype=np.int64).astype(np.uint64) + 1
+
+
+def _equal_rows(some: Any, others: Any) -> np.ndarray:
+    """Return for each row whether it is the same in both tables."""
+    different = some != others
+    return np.asarray(different.sum(axis=1)).ravel() == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from scipy import sparse
 
 from appliance.estimator.executor import suits_single_thread
 from appliance.estimator.model_fn import ModeKeys
@@ -49,7 +50,8 @@ class Trainer:
 
     def step(self, rows: Rows) -> float:
         """Train with one batch and return its loss, as it was before."""
-        return float(self._step(rows.features, rows.targets, rows.weights.astype(np.float32))[0])
+        features = rows.features.toarray() if sparse.issparse(rows.features) else rows.features
+        return float(self._step(features, rows.targets, rows.weights.astype(np.float32))[0])
 
     def values(self) -> dict[str, np.ndarray]:
         """Return all variables by their names in a checkpoint."""
