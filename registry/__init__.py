@@ -4,6 +4,7 @@ from registry.errors import RegistryError
 from registry.listings import ModelSummary, Page, VersionSummary
 from registry.records import (
     Approval,
+    Damage,
     Event,
     FileDigest,
     Gate,
@@ -16,6 +17,7 @@ from registry.records import (
     ServingReport,
     ServingTarget,
     Swept,
+    Verification,
     Version,
 )
 from registry.store import Registry
@@ -23,6 +25,7 @@ from registry.webhook_records import Delivery, Webhook
 
 __all__ = [
     "Approval",
+    "Damage",
     "Delivery",
     "Event",
     "FileDigest",
@@ -40,6 +43,7 @@ __all__ = [
     "ServingReport",
     "ServingTarget",
     "Swept",
+    "Verification",
     "Version",
     "VersionSummary",
     "Webhook",

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from registry.errors import InvalidInput, InvalidSavedModel
-from registry.records import FileDigest
+from registry.records import Damage, FileDigest
 
 PENDING = ".pending"
 """The folder of uploads under way. No model's name begins with a dot, and TensorFlow Serving ignores it."""
@@ -96,10 +96,67 @@ class ArtifactStore:
         if found != set(manifest):
             raise CorruptUpload(f"the store holds {sorted(found)}, uploaded were {sorted(manifest)}")
         for name, wanted in manifest.items():
-            with self._files.open(f"{place}/{name}", "rb") as file:
-                digest = _digest(_chunks(file, progress))
+            digest = self._hash(f"{place}/{name}", progress)
             if digest != wanted:
                 raise CorruptUpload(f"{name} was written as {wanted} and read back as {digest}")
+
+    def damages(
+        self,
+        model: str,
+        version: int,
+        manifest: Mapping[str, FileDigest],
+        *,
+        hashes_up_to_bytes: int | None = None,
+    ) -> list[Damage]:
+        """Compare the files in place with the manifest; return what differs, by name.
+
+        Args:
+            model: the model's name.
+            version: a published version.
+            manifest: of that version.
+            hashes_up_to_bytes: files are read and hashed as long as all together are no more than this; None:
+                always. With 0 only names and sizes are compared, in one listing.
+
+        Raises:
+            OSError: the store does not answer, or a file cannot be read.
+        """
+        place = self._path(model, str(version))
+        found = {
+            str(path)[len(place) + 1 :]: info["size"]
+            for path, info in self._files.find(place, detail=True).items()
+        }
+        total = sum(digest.size_bytes for digest in manifest.values())
+        hashing = hashes_up_to_bytes is None or total <= hashes_up_to_bytes
+        damages = []
+        for name, wanted in manifest.items():
+            if name not in found:
+                damages.append(Damage(name, "missing", ""))
+            elif found[name] != wanted.size_bytes:
+                problem = "truncated" if found[name] < wanted.size_bytes else "changed"
+                detail = f"{found[name]} bytes instead of {wanted.size_bytes}"
+                damages.append(Damage(name, problem, detail))
+            elif hashing and (problem := self._difference(f"{place}/{name}", wanted)):
+                damages.append(
+                    Damage(name, problem, "its SHA-256 is another" if problem == "changed" else "")
+                )
+        damages += [Damage(name, "extra", "not published") for name in found.keys() - manifest.keys()]
+        return sorted(damages, key=lambda damage: damage.file)
+
+    def download(self, model: str, version: int, manifest: Mapping[str, FileDigest], target: Path) -> None:
+        """Copy the files of a version into `target`, an empty folder, and compare them with the manifest.
+
+        Raises:
+            CorruptUpload: a file is not as it was published.
+            OSError: a file cannot be read or written.
+        """
+        place = self._path(model, str(version))
+        for name, wanted in manifest.items():
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._files.open(f"{place}/{name}", "rb") as file, path.open("wb") as out:
+                digest = _digest(_copied(file, out, lambda: None))
+            if digest != wanted:
+                raise CorruptUpload(f"{name} was published as {wanted} and is {digest}")
 
     def install(self, model: str, version: int) -> None:
         """Move the pending files into place. Raises OSError when the store refuses."""
@@ -126,21 +183,31 @@ class ArtifactStore:
         return {
             int(name)
             for folder in (self._path(PENDING, model), self._path(model))
-            if self._files.exists(folder)
-            for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in self._files.ls(folder, detail=False))
+            for name in self._names(folder)
             if name.isascii() and name.isdigit() and name == str(int(name))
         }
+
+    def _difference(self, path: str, wanted: FileDigest) -> str:
+        try:
+            return "" if self._hash(path) == wanted else "changed"
+        except FileNotFoundError:
+            return "missing"  # Removed since it was listed.
+
+    def _hash(self, path: str, progress: Callable[[], None] = lambda: None) -> FileDigest:
+        with self._files.open(path, "rb") as file:
+            return _digest(_chunks(file, progress))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            paths = self._files.ls(folder, detail=False)
+        except FileNotFoundError:
+            return []
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
     def _copy(self, source: Path, target: str, progress: Callable[[], None]) -> FileDigest:
         self._files.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
         with source.open("rb") as file, self._files.open(target, "wb") as out:
-
-            def copied() -> Iterator[bytes]:
-                for chunk in _chunks(file, progress):
-                    out.write(chunk)
-                    yield chunk
-
-            digest = _digest(copied())
+            digest = _digest(_copied(file, out, progress))
             if self._is_local:
                 out.flush()
                 os.fsync(out.fileno())
@@ -204,6 +271,12 @@ def files_below(directory: Path) -> Iterator[Path]:
 def _chunks(file: Any, progress: Callable[[], None]) -> Iterator[bytes]:
     while chunk := file.read(CHUNK_BYTES):
         progress()
+        yield chunk
+
+
+def _copied(file: Any, out: Any, progress: Callable[[], None]) -> Iterator[bytes]:
+    for chunk in _chunks(file, progress):
+        out.write(chunk)
         yield chunk
 
 

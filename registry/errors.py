@@ -18,6 +18,7 @@ RegistryError
 │   ├── VersionNotReady
 │   ├── VersionInUse
 │   ├── ArtifactMissing
+│   ├── ArtifactDamaged
 │   ├── RollbackRefused
 │   ├── UndoRefused
 │   └── GateRefused
@@ -32,7 +33,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from registry.records import GateReport
+from registry.records import Damage, GateReport
+
+LISTED_DAMAGES = 5
+"""How many damaged files an error names."""
 
 
 class RegistryError(Exception):
@@ -240,6 +244,22 @@ class ArtifactMissing(Conflict):
         return (
             f"Cannot use version {self.version} of model {self.model!r}: there is no SavedModel at "
             f"{self.uri!r}. Restore the files there, or choose another version."
+        )
+
+
+class ArtifactDamaged(Conflict):
+    """The version is ready in the database, but its files are not those that were published."""
+
+    def __init__(self, model: str, version: int, uri: str, damages: Sequence[Damage]) -> None:
+        super().__init__(model, version, uri, damages)
+        self.model, self.version, self.uri, self.damages = model, version, uri, damages
+
+    def __str__(self) -> str:
+        listed = "; ".join(map(str, self.damages[:LISTED_DAMAGES]))
+        more = len(self.damages) - LISTED_DAMAGES
+        return (
+            f"Cannot use version {self.version} of model {self.model!r}: at {self.uri!r} {listed}"
+            f"{f' and {more} more' if more > 0 else ''}. Restore the files there, or choose another version."
         )
 
 

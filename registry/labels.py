@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from registry import events, gatekeeping, versions
 from registry.artifacts import ArtifactStore
 from registry.errors import (
+    ArtifactDamaged,
     ArtifactMissing,
     InvalidInput,
     LabelMoved,
@@ -146,7 +147,7 @@ def roll_back(
         raise RollbackRefused(model, label, f"it is on version {current} already")
     try:
         versions.find_servable(session, store, model, earlier.to_version)
-    except (VersionNotReady, ArtifactMissing) as error:
+    except (VersionNotReady, ArtifactMissing, ArtifactDamaged) as error:
         why = (
             f"version {earlier.to_version} served before, but no longer can. {error} Or name another with to="
         )

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
 
-from registry import versions
+from registry import retention, versions
 from registry.artifacts import ArtifactStore
 from registry.database import read, write
 from registry.errors import PublishFailed, VersionNotReady
@@ -23,6 +24,11 @@ from registry.tables import ModelRow
 
 TOUCH_SECONDS = 10.0
 """How often a publisher says that it is alive."""
+
+ABANDONED_AFTER_SECONDS = 3600.0
+"""How long a publisher may be silent before `sweep` gives its version up."""
+RECENT_SECONDS = 86_400.0
+"""How long the files of a version stay after a label has left it."""
 
 log = logging.getLogger(__name__)
 
@@ -58,20 +64,32 @@ def publish(
     return version
 
 
-def sweep(engine: Engine, store: ArtifactStore, older_than_seconds: float) -> list[Swept]:
+def sweep(
+    engine: Engine, store: ArtifactStore, older_than_seconds: float, recent_seconds: float
+) -> list[Swept]:
     """Remove the files of versions that nobody can use. See `Registry.sweep`."""
     models = read(
         engine, lambda session: list(session.scalars(select(ModelRow.name).order_by(ModelRow.name)))
     )
-    return [swept for model in models for swept in _sweep_model(engine, store, model, older_than_seconds)]
+    return [
+        swept
+        for model in models
+        for swept in _sweep_model(engine, store, model, older_than_seconds, recent_seconds)
+    ]
 
 
 def _sweep_model(
-    engine: Engine, store: ArtifactStore, model: str, older_than_seconds: float
+    engine: Engine, store: ArtifactStore, model: str, older_than_seconds: float, recent_seconds: float
 ) -> Iterator[Swept]:
     write(engine, lambda session: versions.fail_abandoned(session, model, older_than_seconds))
     found = sorted(store.leftover_candidates(model))
-    useless = read(engine, lambda session: versions.without_files(session, model, found))
+
+    def find_useless(session: Session) -> dict[int, str]:
+        spared = retention.spared(session, model, recent_seconds)
+        without = versions.without_files(session, model, found)
+        return {number: reason for number, reason in without.items() if number not in spared}
+
+    useless = read(engine, find_useless)
     for number, reason in sorted(useless.items()):
         yield from (Swept(model, number, uri, reason) for uri in store.remove(model, number))
 
@@ -106,6 +124,6 @@ def _newest_with_files(store: ArtifactStore, model: str) -> int:
 def _remove(store: ArtifactStore, model: str, number: int, *, only_pending: bool) -> None:
     try:
         store.remove(model, number, only_pending=only_pending)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001  # fsspec's many stores raise what they like
         # The store that refused the upload may refuse this too; sweep comes back to it.
         log.warning("leftover_not_removed", extra={"model": model, "version": number, "error": str(error)})

@@ -61,6 +61,36 @@ class FileDigest:
 
 
 @dataclass(frozen=True)
+class Damage:
+    """One file of a version that is not as it was published."""
+
+    file: str
+    """Relative path, with `/` between the parts."""
+    problem: str
+    """`missing`, `truncated`, `changed`, or `extra` for a file that was not published."""
+    detail: str
+    """A few words for people: `3 bytes of 5`."""
+
+    def __str__(self) -> str:
+        return f"{self.file} is {self.problem}{f' ({self.detail})' if self.detail else ''}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What became of the files of one version."""
+
+    model: str
+    version: int
+    uri: str
+    damages: tuple[Damage, ...]
+
+    @property
+    def intact(self) -> bool:
+        """Whether the files are exactly those that were published."""
+        return not self.damages
+
+
+@dataclass(frozen=True)
 class Promotion:
     """One move of a label, as the history keeps it. Never changed and never deleted."""
 
@@ -241,7 +271,7 @@ class ServingReport:
 
 @dataclass(frozen=True)
 class Swept:
-    """Something that `sweep` removed."""
+    """Something that `sweep` or `gc` removed."""
 
     model: str
     version: int

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from registry import targets, versions
+from registry.artifact_operations import ArtifactOperations
 from registry.artifacts import ArtifactStore
 from registry.database import connect, migrate, prepare
 from registry.errors import RegistryError
@@ -27,7 +28,14 @@ MIGRATE_COMMAND = "appliance registry migrate"
 """What brings the database of the settings up to date; `python -m registry migrate URL` does so for any."""
 
 
-class Registry(VersionOperations, LabelOperations, GateOperations, SearchOperations, WebhookOperations):
+class Registry(
+    VersionOperations,
+    LabelOperations,
+    GateOperations,
+    ArtifactOperations,
+    SearchOperations,
+    WebhookOperations,
+):
     """Models, immutable versions, labels that move, their history. Safe to share between threads.
 
     Every operation is one transaction, tried again when another was in its way. Any of them may raise

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from registry import publishing, targets, versions
+from registry import publishing, retention, targets, versions
 from registry.artifacts import check_saved_model
+from registry.errors import InvalidSavedModel
 from registry.operations import Operations
 from registry.records import Model, Swept, Version
+from registry.signatures import read_signatures
 from registry.tables import ModelRow, VersionRow
 from registry.values import UNKNOWN_ACTOR, check_actor, check_model_name, check_text, plain_strings
 
-ABANDONED_AFTER_SECONDS = 3600.0
-"""How long a publisher may be silent before `sweep` gives its version up."""
+log = logging.getLogger(__name__)
 
 
 class VersionOperations(Operations):
@@ -103,7 +106,8 @@ class VersionOperations(Operations):
             source_revision: of the code that made it.
             data_fingerprint: of the data it was trained on; `registry.fingerprint` computes one.
             libraries: name to version.
-            signatures: name to a description of inputs and outputs, as JSON.
+            signatures: name to a description of inputs and outputs, as `registry.signatures` reads it; not
+                given: it is read from the SavedModel, and left empty where that cannot be.
             tags: free strings by key; they may be changed later.
             description: free text; it may be changed later.
             actor: who does it; not given: the job, if there is one.
@@ -115,6 +119,8 @@ class VersionOperations(Operations):
             PublishFailed: the files could not be read, written or verified; the version is kept as `failed`.
         """
         path = check_saved_model(directory)
+        if signatures is None:
+            signatures = _signatures_if_readable(path)
         facts = versions.Facts.checked(
             signatures=signatures,
             metrics=metrics,
@@ -156,6 +162,9 @@ class VersionOperations(Operations):
     def delete_version(self, model: str, version: int, actor: str) -> None:
         """Make a version unusable for good and remove its files. Its number is not used again.
 
+        The files of a version that a label has left within the last day stay until `gc` is run after that:
+        somebody may still be serving it.
+
         Raises:
             VersionNotFound: there is no such version.
             VersionInUse: a label points to it, or it is still being published.
@@ -163,18 +172,28 @@ class VersionOperations(Operations):
         """
         check_actor(actor)
 
-        def work(session: Session) -> None:
+        def work(session: Session) -> bool:
             versions.delete(session, model, version, actor)
             targets.count_up(session)
+            return version in retention.spared(session, model, publishing.RECENT_SECONDS)
 
-        self._write(work)
-        self._store.remove(model, version)
+        if not self._write(work):
+            self._store.remove(model, version)
 
-    def sweep(self, older_than_seconds: float = ABANDONED_AFTER_SECONDS) -> list[Swept]:
+    def sweep(self, older_than_seconds: float = publishing.ABANDONED_AFTER_SECONDS) -> list[Swept]:
         """Remove the files of failed, deleted and abandoned versions, and return what was removed.
 
         A pending version counts as abandoned when its publisher has not been heard of for
         `older_than_seconds`; it then becomes `failed`. A publisher at work is heard of every ten seconds or
         so.
         """
-        return publishing.sweep(self._engine, self._store, older_than_seconds)
+        return publishing.sweep(self._engine, self._store, older_than_seconds, publishing.RECENT_SECONDS)
+
+
+def _signatures_if_readable(directory: Path) -> dict[str, Any]:
+    """Return the signatures of a SavedModel; none for one in text form, or that TensorFlow has to judge."""
+    try:
+        return read_signatures(directory)
+    except InvalidSavedModel as error:
+        log.info("signatures_not_read", extra={"directory": str(directory), "error": str(error)})
+        return {}

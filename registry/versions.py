@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from registry import events
 from registry.artifacts import ArtifactStore, Manifest
 from registry.errors import (
+    ArtifactDamaged,
     ArtifactMissing,
     InvalidInput,
     ModelExists,
@@ -53,16 +54,16 @@ class Facts:
     def checked(
         cls,
         *,
-        signatures: Mapping[str, Any] | None,
-        metrics: Mapping[str, float] | None,
-        params: Mapping[str, Any] | None,
-        step: int | None,
-        job: str,
-        source_revision: str,
-        data_fingerprint: str,
-        libraries: Mapping[str, str] | None,
-        tags: Mapping[str, str] | None,
-        description: str,
+        signatures: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        params: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        job: str = "",
+        source_revision: str = "",
+        data_fingerprint: str = "",
+        libraries: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        description: str = "",
     ) -> Facts:
         """Return the facts. Raises InvalidInput for values that no database could keep."""
         if step is not None and step < 0:
@@ -147,14 +148,28 @@ def find_servable(session: Session, store: ArtifactStore, model: str, number: in
 
     Raises:
         VersionNotFound, VersionNotReady: as they say.
-        ArtifactMissing: it is ready, but its files are gone.
+        ArtifactMissing, ArtifactDamaged: it is ready, but its files are not there as they were published.
     """
     row = find_version(session, model, number)
     if row.state != "ready":
         raise VersionNotReady(model, number, row.state, row.error)
-    if not store.has_saved_model(model, number):
-        raise ArtifactMissing(model, number, store.uri(model, number))
+    check_files(store, to_version(row, store))
     return row
+
+
+def check_files(store: ArtifactStore, version: Version) -> None:
+    """Compare names and sizes of a version's files with what was published.
+
+    Raises:
+        ArtifactMissing: there is no SavedModel.
+        ArtifactDamaged: some files are missing or of another size.
+    """
+    found = store.damages(version.model, version.version, version.manifest, hashes_up_to_bytes=0)
+    harmful = [damage for damage in found if damage.problem != "extra"]
+    if harmful and not store.has_saved_model(version.model, version.version):
+        raise ArtifactMissing(version.model, version.version, version.uri)
+    if harmful:
+        raise ArtifactDamaged(version.model, version.version, version.uri, harmful)
 
 
 def allocate(session: Session, model: str, facts: Facts, actor: str, *, above: int = 0) -> int:

@@ -1,5 +1,6 @@
 """The history of everything: each change is an event, with who, when, from, to and why."""
 
+import errno
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from registry import Registry, database
+from registry.artifacts import ArtifactStore
 from registry.errors import GateRefused, ModelNotFound, PublishFailed
 from registry.store import MIGRATIONS, VERSION_TABLE, migrate_registry
 from registry.tables import Base
@@ -84,14 +86,19 @@ def test_refused_and_forced_promotions_are_told_with_the_report(census: Registry
     assert (moved.kind, moved.forced, moved.reason) == ("label.moved", True, "the old one is down")
 
 
-def test_a_failed_publication_is_told_with_the_reason(registry: Registry, saved_model: Path, tmp_path: Path):
+def test_a_failed_publication_is_told_with_the_reason(
+    registry: Registry, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(ArtifactStore, "install", refuse)
     registry.create_model("census")
-    (tmp_path / "models" / "census" / "1").mkdir(parents=True)
     with pytest.raises(PublishFailed):
         registry.publish("census", saved_model, actor="ada")
     failed = registry.events("census")[0]
     assert (failed.kind, failed.actor, failed.version) == ("version.failed", "ada", 1)
-    assert "is there already" in failed.reason
+    assert "the disk is broken" in failed.reason
 
 
 def test_changes_of_tags_and_description_keep_what_was_there(census: Registry) -> None:
