@@ -150,14 +150,18 @@ class DataPlane:
 
 def _how_to_send_features(signature: Signature, signatures: Mapping[str, Signature]) -> str:
     """Return what to do for one who sends features by name to a signature of serialized examples."""
-    if [spec.dtype_name for spec in signature.inputs.values()] != ["string"]:
+    if not _takes_strings(signature):
         return ""
-    others = [name for name, other in signatures.items() if other.inputs.keys() != signature.inputs.keys()]
+    others = [name for name, other in signatures.items() if other.inputs and not _takes_strings(other)]
     ways = ["call :classify or :regress", *(f"predict with signature_name '{name}'" for name in others)]
     return (
         f"Signature '{signature.name}' takes strings, such as serialized tf.Examples. "
         f"To send features by name, {', or '.join(ways)}."
     )
+
+
+def _takes_strings(signature: Signature) -> bool:
+    return [spec.dtype_name for spec in signature.inputs.values()] == ["string"]
 
 
 def _resolved(servable: Servable, signature_name: str) -> ModelSpec:
