@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -303,7 +304,8 @@ def call_model_fn(
     for name, value in (("mode", mode), ("params", params), ("config", config)):
         if name in names:
             arguments[name] = value
-    with keras_in_graph() as variables:
+    compiled = mode == ModeKeys.TRAIN and config is not None and config.jit_compile
+    with keras_in_graph() as variables, _compilation(compiled):
         spec = model_fn(**arguments)
     if not isinstance(spec, EstimatorSpec):
         raise ValueError(f"model_fn should return an EstimatorSpec. Given: {spec!r}")
@@ -312,6 +314,11 @@ def call_model_fn(
     if mode == ModeKeys.TRAIN and (updates := pending_updates(variables)):
         return spec._replace(train_op=tf.group(spec.train_op, *updates))
     return spec
+
+
+def _compilation(wanted: bool) -> contextlib.AbstractContextManager[None]:
+    # TensorFlow's own scope marks every operation, also as not to be compiled.
+    return tf.xla.experimental.jit_scope(compile_ops=True) if wanted else contextlib.nullcontext()
 
 
 def check_metric_names(metrics: Iterable[str]) -> None:

@@ -40,6 +40,7 @@ REPLACEABLE = (
     "experimental_max_worker_delay_secs",
     "session_creation_timeout_secs",
     "checkpoint_save_graph_def",
+    "jit_compile",
 )
 
 
@@ -67,6 +68,7 @@ class RunConfig:
         experimental_max_worker_delay_secs: longest wait, in seconds, before a worker starts.
         session_creation_timeout_secs: longest wait, in seconds, for the chief to initialise the model.
         checkpoint_save_graph_def: whether graph.pbtxt and .meta files are written.
+        jit_compile: whether XLA compiles the train step, where it can, for each shape of batch that occurs.
 
     Raises:
         ValueError: a value is out of range, or both ways to time checkpoints are set.
@@ -93,6 +95,7 @@ class RunConfig:
         experimental_max_worker_delay_secs: int | None = None,
         session_creation_timeout_secs: float = 7200,
         checkpoint_save_graph_def: bool = True,
+        jit_compile: bool = False,
     ) -> None:
         if save_checkpoints_steps is _DEFAULT and save_checkpoints_secs is _DEFAULT:
             save_checkpoints_steps, save_checkpoints_secs = None, _DEFAULT_SAVE_SECONDS
@@ -120,6 +123,7 @@ class RunConfig:
         self._experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
         self._session_creation_timeout_secs = session_creation_timeout_secs
         self._checkpoint_save_graph_def = checkpoint_save_graph_def
+        self._jit_compile = jit_compile
         _validate(self)
         self._service = _checked_service(tf_config.get("service"))
         self._cluster: Cluster = cluster_from(tf_config)
@@ -210,6 +214,11 @@ class RunConfig:
     def checkpoint_save_graph_def(self) -> bool:
         """Whether graph.pbtxt and .meta files are written."""
         return self._checkpoint_save_graph_def
+
+    @property
+    def jit_compile(self) -> bool:
+        """Whether XLA compiles the train step."""
+        return self._jit_compile
 
     @property
     def service(self) -> dict[str, Any] | None:

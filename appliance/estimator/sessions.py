@@ -66,7 +66,8 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
         checkpoint_dir=config.model_dir,
         master=config.master,
     )
-    chosen = config.master or config.session_config != default_session_config()
+    # What XLA compiles is switched to by control flow that needs the default executor.
+    chosen = config.master or config.jit_compile or config.session_config != default_session_config()
     if chosen or any(may_trace(hook) for hook in hooks):
         return chief(config=config.session_config)
     return FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss])

@@ -6,7 +6,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +31,10 @@ class DNNLinearCombinedClassifier(Estimator):
         dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm: as for `DNNClassifier`.
         n_classes, weight_column, label_vocabulary, loss_reduction: as for `DNNClassifier`.
         linear_sparse_combiner: as `sparse_combiner` for `LinearClassifier`.
+        class_weight: label to the weight of its examples in the training loss (1 for labels left out); losses
+            and metrics of an evaluation are without it. None: all weigh the same.
+        mixed_precision: whether the layers of the network compute in bfloat16, which is fast on hardware that
+            has it; variables and logits stay float32.
 
     Raises:
         ValueError: an argument is out of range or of the wrong type, or there are no columns.
@@ -56,10 +60,17 @@ class DNNLinearCombinedClassifier(Estimator):
         loss_reduction: str = "sum_over_batch_size",
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
+        class_weight: Mapping[Any, float] | None = None,
+        mixed_precision: bool = False,
     ) -> None:
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction, class_weight)
         network = Network(
-            dnn_hidden_units or [], dnn_feature_columns or [], dnn_activation_fn, dnn_dropout, batch_norm
+            dnn_hidden_units or [],
+            dnn_feature_columns or [],
+            dnn_activation_fn,
+            dnn_dropout,
+            batch_norm,
+            mixed_precision,
         )
         super().__init__(
             combined_model_fn(
@@ -101,10 +112,16 @@ class DNNLinearCombinedRegressor(Estimator):
         loss_reduction: str = "sum_over_batch_size",
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
+        mixed_precision: bool = False,
     ) -> None:
         head = RegressionHead(label_dimension, weight_column=weight_column, loss_reduction=loss_reduction)
         network = Network(
-            dnn_hidden_units or [], dnn_feature_columns or [], dnn_activation_fn, dnn_dropout, batch_norm
+            dnn_hidden_units or [],
+            dnn_feature_columns or [],
+            dnn_activation_fn,
+            dnn_dropout,
+            batch_norm,
+            mixed_precision,
         )
         super().__init__(
             combined_model_fn(

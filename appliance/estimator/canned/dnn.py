@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +31,10 @@ class DNNClassifier(Estimator):
         dropout: the probability of dropping a hidden unit's output in training, or None.
         loss_reduction: `sum_over_batch_size` (the mean) or `sum`.
         batch_norm: whether to normalise over the batch after each hidden layer.
+        class_weight: label to the weight of its examples in the training loss (1 for labels left out); losses
+            and metrics of an evaluation are without it. None: all weigh the same.
+        mixed_precision: whether the layers of the network compute in bfloat16, which is fast on hardware that
+            has it; variables and logits stay float32.
 
     Raises:
         ValueError: an argument is out of range or of the wrong type.
@@ -53,9 +57,11 @@ class DNNClassifier(Estimator):
         warm_start_from: Any = None,
         loss_reduction: str = "sum_over_batch_size",
         batch_norm: bool = False,
+        class_weight: Mapping[Any, float] | None = None,
+        mixed_precision: bool = False,
     ) -> None:
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        network = Network(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction, class_weight)
+        network = Network(hidden_units, feature_columns, activation_fn, dropout, batch_norm, mixed_precision)
         super().__init__(
             dnn_model_fn(head, network, optimizer),
             model_dir=model_dir,
@@ -70,7 +76,7 @@ class DNNRegressor(Estimator):
     Args:
         label_dimension: how many values an example has.
         hidden_units, feature_columns, model_dir, weight_column, optimizer, activation_fn, dropout, config,
-            warm_start_from, loss_reduction, batch_norm: as for `DNNClassifier`.
+            warm_start_from, loss_reduction, batch_norm, mixed_precision: as for `DNNClassifier`.
 
     Raises:
         ValueError: an argument is out of range or of the wrong type.
@@ -92,9 +98,10 @@ class DNNRegressor(Estimator):
         warm_start_from: Any = None,
         loss_reduction: str = "sum_over_batch_size",
         batch_norm: bool = False,
+        mixed_precision: bool = False,
     ) -> None:
         head = RegressionHead(label_dimension, weight_column=weight_column, loss_reduction=loss_reduction)
-        network = Network(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+        network = Network(hidden_units, feature_columns, activation_fn, dropout, batch_norm, mixed_precision)
         super().__init__(
             dnn_model_fn(head, network, optimizer),
             model_dir=model_dir,

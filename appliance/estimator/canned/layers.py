@@ -38,6 +38,7 @@ class Network(NamedTuple):
         activation_fn: applied in each hidden layer; None for none. The estimators turn names into functions.
         dropout: the probability of dropping a hidden unit's output in training, or None.
         batch_norm: whether to normalise over the batch after each hidden layer's activation.
+        mixed_precision: whether the layers compute in bfloat16, with float32 variables and float32 logits.
     """
 
     hidden_units: Sequence[int]
@@ -45,6 +46,7 @@ class Network(NamedTuple):
     activation_fn: Callable[[tf.Tensor], tf.Tensor] | str | None
     dropout: float | None
     batch_norm: bool
+    mixed_precision: bool = False
 
 
 def build_network(inputs: FeatureInputs, network: Network, units: int, mode: str) -> Part:
@@ -59,27 +61,33 @@ def build_network(inputs: FeatureInputs, network: Network, units: int, mode: str
             values, variables = dense_input(inputs, network.feature_columns)
         for i, size in enumerate(network.hidden_units):
             with tf.compat.v1.variable_scope(f"hiddenlayer_{i}"):
-                values, layer_variables = _dense_layer(values, size)
+                values, layer_variables = _dense_layer(values, size, network.mixed_precision)
                 if callable(network.activation_fn):
                     values = network.activation_fn(values)
                 if network.dropout is not None and training:
                     values = tf.nn.dropout(values, rate=network.dropout)
                 if network.batch_norm:
                     with tf.compat.v1.variable_scope(f"batchnorm_{i}"):
+                        values = tf.cast(values, tf.float32)
                         values, normalizer_variables = _batch_norm(values, training, updates)
                     layer_variables += normalizer_variables
                 variables = variables + layer_variables
                 _summarize_layer(values, training)
         with tf.compat.v1.variable_scope("logits"):
-            logits, layer_variables = _dense_layer(values, units)
+            logits, layer_variables = _dense_layer(values, units, network.mixed_precision)
+            logits = tf.cast(logits, tf.float32)
             _summarize_layer(logits, training)
     return Part(logits, variables + layer_variables, updates)
 
 
-def _dense_layer(values: tf.Tensor, size: int) -> tuple[tf.Tensor, list[Any]]:
+def _dense_layer(values: tf.Tensor, size: int, mixed_precision: bool) -> tuple[tf.Tensor, list[Any]]:
     kernel = _variable("kernel", [values.shape[-1], size], tf.compat.v1.glorot_uniform_initializer())
     bias = _variable("bias", [size], tf.compat.v1.zeros_initializer())
-    return tf.nn.bias_add(tf.matmul(values, kernel), bias), [kernel, bias]
+    if not mixed_precision:
+        return tf.nn.bias_add(tf.matmul(values, kernel), bias), [kernel, bias]
+    # The range of bfloat16 is that of float32, so the loss needs no scaling, as it would with float16.
+    half = [tf.cast(tensor, tf.bfloat16) for tensor in (values, kernel, bias)]
+    return tf.nn.bias_add(tf.matmul(half[0], half[1]), half[2]), [kernel, bias]
 
 
 def _batch_norm(values: tf.Tensor, training: bool, updates: list[Any]) -> tuple[tf.Tensor, list[Any]]:
@@ -122,6 +130,7 @@ def _average(name: str, shape: Sequence[int | None], initializer: Any) -> Any:
 
 def _summarize_layer(values: tf.Tensor, training: bool) -> None:
     if training:
+        values = tf.cast(values, tf.float32)
         # The tags are the layers' names: variable scopes open a name scope of the same name.
         tf.compat.v1.summary.scalar("fraction_of_zero_values", _zero_fraction(values))
         tf.compat.v1.summary.histogram("activation", values)

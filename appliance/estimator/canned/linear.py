@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from appliance.estimator.canned.model_fns import classification_head, linear_model_fn
@@ -27,6 +27,8 @@ class LinearClassifier(Estimator):
         loss_reduction: `sum_over_batch_size` (the mean) or `sum`.
         sparse_combiner: how several values of a categorical column in one example are reduced: `sum`, `mean`
             or `sqrtn`.
+        class_weight: label to the weight of its examples in the training loss (1 for labels left out); losses
+            and metrics of an evaluation are without it. None: all weigh the same.
 
     Raises:
         ValueError: an argument is out of range or of the wrong type.
@@ -46,8 +48,9 @@ class LinearClassifier(Estimator):
         warm_start_from: Any = None,
         loss_reduction: str = "sum_over_batch_size",
         sparse_combiner: str = "sum",
+        class_weight: Mapping[Any, float] | None = None,
     ) -> None:
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction, class_weight)
         super().__init__(
             linear_model_fn(head, feature_columns, optimizer, sparse_combiner),
             model_dir=model_dir,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +24,11 @@ _COMBINED_LINEAR_LEARNING_RATE = 0.005
 
 
 def classification_head(
-    n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
+    n_classes: int,
+    weight_column: Any,
+    label_vocabulary: Sequence[str] | None,
+    loss_reduction: str,
+    class_weight: Mapping[Any, float] | None = None,
 ) -> Head:
     """Return the head for `n_classes` exclusive classes.
 
@@ -33,13 +37,17 @@ def classification_head(
     """
     if n_classes == 2:
         return BinaryClassHead(
-            weight_column=weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
+            weight_column=weight_column,
+            label_vocabulary=label_vocabulary,
+            loss_reduction=loss_reduction,
+            class_weight=class_weight,
         )
     return MultiClassHead(
         n_classes,
         weight_column=weight_column,
         label_vocabulary=label_vocabulary,
         loss_reduction=loss_reduction,
+        class_weight=class_weight,
     )
 
 
@@ -161,12 +169,12 @@ def _train_parts(parts: Sequence[tuple[Part, Any]], loss: tf.Tensor) -> tf.Opera
 
 
 def resolved(optimizer: Any, learning_rate: float | None) -> Any:
-    """Turn a name into an optimizer when the estimator is made, so that a wrong name is told there.
+    """Turn a name, or settings, into an optimizer when the estimator is made: mistakes are told there.
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: a name is unknown, or a setting is not valid.
     """
-    return get_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
+    return get_optimizer(optimizer, learning_rate) if isinstance(optimizer, str | Mapping) else optimizer
 
 
 def _check_combiner(sparse_combiner: str) -> None:

@@ -192,6 +192,18 @@ class SingleHead(Head):
         weights = example_weights(features, self._weight_column, logits, self._weights_per_logit)
         return Examples(labels, losses, weights)
 
+    def _by_class(self, examples: Examples) -> Examples:
+        """Weight the examples of a training batch by their class, when the head has weights of classes."""
+        by_class = self._class_weights_of(examples.labels)
+        if by_class is None:
+            return examples
+        weights = by_class if examples.weights is None else by_class * examples.weights
+        return examples._replace(weights=weights)
+
+    def _class_weights_of(self, labels: tf.Tensor) -> tf.Tensor | None:
+        """Return the weight of each label's class, of the labels' shape; None when classes have none."""
+        return None
+
     def _reduced(
         self, examples: Examples, regularization_losses: Sequence[tf.Tensor] | None = None
     ) -> tf.Tensor:
@@ -212,7 +224,10 @@ class SingleHead(Head):
         """See `Head`. The reduction divides by the number of losses, not by the sum of the weights."""
         with tf.name_scope("losses"):
             logits = check_logits(logits, self.logits_dimension)
-            return self._reduced(self._examples(labels, logits, features), regularization_losses)
+            examples = self._examples(labels, logits, features)
+            if mode == ModeKeys.TRAIN:
+                examples = self._by_class(examples)
+            return self._reduced(examples, regularization_losses)
 
     def create_estimator_spec(
         self,
@@ -237,6 +252,8 @@ class SingleHead(Head):
                 )
             with tf.name_scope("losses"):
                 examples = self._examples(labels, logits, features)
+                if mode == ModeKeys.TRAIN:
+                    examples = self._by_class(examples)
                 loss = self._reduced(examples, regularization_losses)
             if mode == ModeKeys.EVAL:
                 metrics = self._eval_metrics(

@@ -19,6 +19,7 @@ from appliance.estimator.heads.checks import (
 )
 from appliance.estimator.heads.classes import (
     at_threshold,
+    checked_class_weights,
     class_predictions,
     classification_output,
     vocabulary_ids,
@@ -42,6 +43,8 @@ class BinaryClassHead(SingleHead):
         loss_reduction: `sum_over_batch_size` (the mean over the batch) or `sum`.
         loss_fn: from `labels` and `logits` (and `features`) to the losses, `[D0, ..., DN, 1]`.
         name: goes behind every metric key and summary tag.
+        class_weight: label to the weight of its examples in the training loss (1 for labels left out); losses
+            and metrics of an evaluation are without it. None: all weigh the same.
 
     Raises:
         ValueError: an argument is out of range or of the wrong type.
@@ -57,10 +60,12 @@ class BinaryClassHead(SingleHead):
         loss_reduction: str = "sum_over_batch_size",
         loss_fn: Callable[..., Any] | None = None,
         name: str | None = None,
+        class_weight: Mapping[Any, float] | None = None,
     ) -> None:
         super().__init__(weight_column, loss_reduction, loss_fn, name)
         self._thresholds = check_thresholds(thresholds)
         self._vocabulary = check_vocabulary(label_vocabulary, 2)
+        self._class_weights = checked_class_weights(class_weight, 2, self._vocabulary)
 
     @property
     def logits_dimension(self) -> int:
@@ -77,6 +82,12 @@ class BinaryClassHead(SingleHead):
                 "return numbers in [0, 1]."
             )
         return check_label_range(tf.cast(labels, tf.float32), 2)
+
+    def _class_weights_of(self, labels: tf.Tensor) -> tf.Tensor | None:
+        if self._class_weights is None:
+            return None
+        zero, one = self._class_weights
+        return zero + (one - zero) * labels  # Between the two for a label between them.
 
     def _default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

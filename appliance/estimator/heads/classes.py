@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +28,28 @@ def wanted_keys(keys: Sequence[Any] | None, valid: Sequence[Any]) -> Sequence[An
 def class_names(n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
     """Return the names of all classes, bytes `[n_classes]`: the vocabulary, or the ids as text."""
     return tf.constant(list(vocabulary or map(str, range(n_classes))), tf.string)
+
+
+def checked_class_weights(
+    class_weight: Mapping[Any, float] | None, n_classes: int, vocabulary: Sequence[str] | None
+) -> tuple[float, ...] | None:
+    """Return the weight of each class, by class id; 1 where none is given. None when there are no weights.
+
+    Raises:
+        ValueError: a key is no class, or a weight is negative.
+    """
+    if class_weight is None:
+        return None
+    labels: list[Any] = list(range(n_classes)) if vocabulary is None else list(vocabulary)
+    unknown = [label for label in class_weight if label not in labels]
+    if unknown:
+        raise ValueError(
+            f"class_weight has weights for {unknown}, which are no labels. The labels: {labels}."
+        )
+    negative = {label: weight for label, weight in class_weight.items() if weight < 0}
+    if negative:
+        raise ValueError(f"class_weight must not be negative. Given: {negative}")
+    return tuple(float(class_weight.get(label, 1.0)) for label in labels)
 
 
 def class_predictions(

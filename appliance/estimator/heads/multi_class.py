@@ -17,6 +17,7 @@ from appliance.estimator.heads.checks import (
     check_vocabulary,
 )
 from appliance.estimator.heads.classes import (
+    checked_class_weights,
     class_predictions,
     classification_output,
     vocabulary_ids,
@@ -34,7 +35,8 @@ class MultiClassHead(SingleHead):
 
     Args:
         n_classes: more than two; for two, use `BinaryClassHead`.
-        weight_column, label_vocabulary, loss_reduction, loss_fn, name: as for `BinaryClassHead`.
+        weight_column, label_vocabulary, loss_reduction, loss_fn, name, class_weight: as for
+            `BinaryClassHead`.
 
     Raises:
         ValueError: an argument is out of range or of the wrong type.
@@ -50,12 +52,14 @@ class MultiClassHead(SingleHead):
         loss_reduction: str = "sum_over_batch_size",
         loss_fn: Callable[..., Any] | None = None,
         name: str | None = None,
+        class_weight: Mapping[Any, float] | None = None,
     ) -> None:
         if n_classes is None or n_classes <= 2:
             raise ValueError(f"n_classes must be > 2: {n_classes}. For two classes use BinaryClassHead.")
         super().__init__(weight_column, loss_reduction, loss_fn, name)
         self._n_classes = n_classes
         self._vocabulary = check_vocabulary(label_vocabulary, n_classes)
+        self._class_weights = checked_class_weights(class_weight, n_classes, self._vocabulary)
 
     @property
     def logits_dimension(self) -> int:
@@ -72,6 +76,9 @@ class MultiClassHead(SingleHead):
                 f"{self._n_classes}), or give a label_vocabulary for string labels."
             )
         return check_label_range(labels, self._n_classes)
+
+    def _class_weights_of(self, labels: tf.Tensor) -> tf.Tensor | None:
+        return None if self._class_weights is None else tf.gather(self._class_weights, labels)
 
     def _default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from appliance.estimator.optimizers.base import GraphOptimizer, current_training_scope, gradients
 from appliance.estimator.optimizers.keras3 import from_keras, is_keras
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
+from appliance.estimator.optimizers.settings import from_settings
 
 NAMES: Mapping[str, Callable[..., GraphOptimizer]] = {
     "Adagrad": Adagrad,
@@ -24,11 +25,13 @@ def get_optimizer(optimizer: Any, learning_rate: float | None = None) -> Any:
     """Return an optimizer for the current graph.
 
     Args:
-        optimizer: 'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD'; a `tf.compat.v1.train.Optimizer`; a Keras 3
+        optimizer: 'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD'; a dict with such a `name`, the
+            `learning_rate` (a number, or a dict with the `name` and the arguments of a Keras schedule) and
+            other arguments, such as `global_clipnorm`; a `tf.compat.v1.train.Optimizer`; a Keras 3
             optimizer (`tf.keras.optimizers.*`), of which only the settings are used, so that one object
             serves many graphs; an object in the style of Keras 2 (`get_updates`, `iterations`); or a callable
             without arguments that returns any of these, called in the current graph.
-        learning_rate: for a name; otherwise the optimizer's own default.
+        learning_rate: for a name, or a dict without one; otherwise the optimizer's own default.
 
     Returns:
         A `GraphOptimizer`, or the v1 or Keras 2 style object as it was given.
@@ -42,6 +45,8 @@ def get_optimizer(optimizer: Any, learning_rate: float | None = None) -> Any:
                 f"Unsupported optimizer name: {optimizer!r}. Supported names are: {', '.join(sorted(NAMES))}."
             )
         return NAMES[optimizer]() if learning_rate is None else NAMES[optimizer](learning_rate)
+    if isinstance(optimizer, Mapping):
+        return from_settings(optimizer, NAMES, learning_rate)
     if callable(optimizer) and (isinstance(optimizer, type) or not hasattr(optimizer, "get_updates")):
         optimizer = optimizer()
     if isinstance(optimizer, GraphOptimizer):
