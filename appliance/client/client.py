@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from appliance.client import predictions
-from appliance.client.errors import ConnectionFailed, InvalidBundle
+from appliance.client.errors import ConnectionFailed, InvalidBundle, InvalidRequest
 from appliance.client.registry import API, RegistryCalls
 from appliance.client.results import Event, Job, LogLine, parse
 from appliance.client.transport import Sender, Transport, default_actor, segment
@@ -111,9 +111,16 @@ class Client(RegistryCalls):
 
         Raises:
             InvalidBundle: there is no such file, or its folder is too large.
+            InvalidRequest: an argument that no job can have.
         """
         from appliance.bundle import BundleError, make_bundle
 
+        for argument, value in (("params", params), ("run_config", run_config)):
+            if not isinstance(value, Mapping | type(None)):
+                raise InvalidRequest(
+                    f"Cannot submit the job: {argument} must be a mapping. Received: {value!r:.200}.",
+                    "invalid_job",
+                )
         try:
             bundle = make_bundle(file)
         except BundleError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from appliance.client.errors import InvalidRequest
 from appliance.client.results import Gate, GateReport, Model, Promotion, Version, parse
 from appliance.client.transport import Sender, segment
 
@@ -189,6 +190,11 @@ class RegistryCalls:
 
     def set_gate(self, model: str, rules: Sequence[str], *, label: str = "production") -> Gate:
         """Set the rules (`auc >= 0.69`) a version must meet before `label` moves to it; none: no gate."""
+        if isinstance(rules, str):
+            raise InvalidRequest(
+                f"Cannot set the gate. Give the rules as a list of strings. Received: {rules!r}.",
+                "invalid_argument",
+            )
         path = f"{_model_path(model)}/gates/{segment(label)}"
         return parse(Gate, self._transport.send("PUT", path, {"rules": list(rules)}))
 

@@ -28,6 +28,27 @@ def segment(text: object) -> str:
     return quote(str(text), safe="")
 
 
+def json_text(value: Any) -> str:
+    """Return `value` as JSON. Raises InvalidRequest when it holds what JSON has no form for."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"Cannot send {value!r:.200} as JSON: {error}. "
+            "Give numbers, strings, booleans, None, lists, and mappings by strings.",
+            "not_json",
+        ) from error
+
+
+def check_header(name: str, value: str) -> str:
+    """Return `value`. Raises InvalidRequest, which does not show it, when no header can carry it."""
+    if not value.isprintable():
+        raise InvalidRequest(
+            f"Cannot send the {name}: it holds a line end or another control character.", "invalid_header"
+        )
+    return value
+
+
 def check_url(url: str) -> str:
     """Return the server's address. Raises InvalidRequest when it is none."""
     try:
@@ -75,7 +96,8 @@ class Transport:
     def __init__(self, url: str, token: str, timeout_seconds: float, actor: str) -> None:
         """Take where the server is; nothing is sent yet."""
         self.url = check_url(url)
-        self._token, self._timeout_seconds, self._actor = token, timeout_seconds, actor
+        self._token, self._actor = check_header("token", token), check_header("actor", actor)
+        self._timeout_seconds = timeout_seconds
         self._client: httpx.Client | None = None
         self._opening = threading.Lock()
 
@@ -89,7 +111,7 @@ class Transport:
         """Send `body` as JSON and return the JSON of the answer."""
         if body is None:
             return self._send(method, path, timeout_seconds)
-        content = json.dumps(body).encode()
+        content = json_text(body).encode()
         return self._send(
             method, path, timeout_seconds, content=content, headers={"Content-Type": "application/json"}
         )
@@ -97,7 +119,7 @@ class Transport:
     def upload(self, path: str, spec: Mapping[str, Any], bundle: bytes, *, timeout_seconds: float) -> Any:
         """Send a form of `spec` (JSON) and `bundle` (a tar.gz) and return the JSON of the answer."""
         files = {"bundle": ("bundle.tar.gz", bundle, "application/gzip")}
-        return self._send("POST", path, timeout_seconds, data={"spec": json.dumps(spec)}, files=files)
+        return self._send("POST", path, timeout_seconds, data={"spec": json_text(spec)}, files=files)
 
     def close(self) -> None:
         """Close the connections."""
