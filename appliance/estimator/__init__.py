@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.estimator import deprecations, experimental, export, inputs
+from appliance.estimator import deprecations, experimental, export, inputs, learn_runner
 from appliance.estimator.add_metrics import add_metrics
 from appliance.estimator.canned import (
     BaselineClassifier,
@@ -123,6 +123,7 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "learn_runner",
     "make_export_strategy",
     "minimize",
     "model_to_estimator",

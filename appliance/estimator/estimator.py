@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from appliance.estimator import checkpoints, warm_start
 from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
+from appliance.estimator.cluster_tasks import training_device
 from appliance.estimator.evaluation import Evaluation
 from appliance.estimator.hooks.defaults import training_hooks
 from appliance.estimator.input_graph import Inputs, build_inputs
@@ -127,7 +128,7 @@ class Estimator:
             return self
         if steps is not None or max_steps is not None:
             hooks.append(tf.compat.v1.train.StopAtStepHook(steps, max_steps))
-        with self._new_graph():
+        with self._new_graph(training_device(self._config)):
             step, loss = self._train_graph(input_fn, hooks, listeners)
         log.info("training_done", extra={"step": step, "loss": loss})
         return self
@@ -302,9 +303,9 @@ class Estimator:
         return checkpoint_path
 
     @contextlib.contextmanager
-    def _new_graph(self) -> Iterator[Any]:
+    def _new_graph(self, device: Any = None) -> Iterator[Any]:
         """Make a graph with seed, device function and global step the default one."""
-        with tf.Graph().as_default() as graph, tf.device(self._config.device_fn):
+        with tf.Graph().as_default() as graph, graph.device(device or self._config.device_fn):
             self._seed()
             self._create_and_assert_global_step(graph)
             yield graph

@@ -1,5 +1,6 @@
 """TF.Learn's Experiment: an Estimator, its data, and how long to train, evaluate and export."""
 
+import contextlib
 import math
 import os
 import time
@@ -9,9 +10,15 @@ from typing import Any, Protocol, runtime_checkable
 import tensorflow as tf
 
 from appliance.estimator.add_metrics import add_metrics
+from appliance.estimator.cluster_tasks import (
+    AnnouncedEnd,
+    announced_end,
+    start_server,
+    worker_delay_seconds,
+)
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.evaluation_policy import TrainingEnd
-from appliance.estimator.evaluator import Evaluator, NoSignals, catch_up, follow
+from appliance.estimator.evaluator import Evaluator, catch_up, follow
 from appliance.estimator.export_strategy import Strategies, as_exporters
 from appliance.estimator.specs import EvalSpec, TrainSpec, validate_hooks
 
@@ -71,6 +78,7 @@ class Experiment:
         eval_delay_secs: float = 120,
         continuous_eval_throttle_secs: float = 60,
         min_eval_frequency: int | None = None,
+        delay_workers_by_global_step: bool = False,
         export_strategies: Strategies = None,
         train_steps_per_iteration: int | None = None,
         checkpoint_and_export: bool = False,
@@ -92,6 +100,8 @@ class Experiment:
             continuous_eval_throttle_secs: it lets this much time pass between the starts of two, in seconds.
             min_eval_frequency: least number of steps between two evaluations; None: every checkpoint; 0: only
                 after training.
+            delay_workers_by_global_step: in a cluster, let workers join one after the other as the global
+                step grows, in place of every five seconds.
             export_strategies: `ExportStrategy`s and `Exporter`s, one or many, asked after each evaluation.
             train_steps_per_iteration: steps between two evaluations of `continuous_train_and_eval`.
             checkpoint_and_export: in `train_and_evaluate`, let strategies export after every evaluation.
@@ -128,6 +138,7 @@ class Experiment:
         )
         self._strategies = export_strategies
         self._min_eval_frequency = 1 if min_eval_frequency is None else min_eval_frequency
+        self._delay_workers_by_global_step = delay_workers_by_global_step
         self._train_steps_per_iteration = train_steps_per_iteration
         self._check_interval_secs = check_interval_secs
 
@@ -156,9 +167,29 @@ class Experiment:
         self._train = self._train._replace(hooks=(*self._train.hooks, *validate_hooks(hooks)))
 
     def train(self, delay_secs: float | None = None) -> EstimatorLike:
-        """Train to `train_steps`, after a delay in seconds, and return the Estimator."""
-        _sleep(delay_secs)
-        return self._run_training(max_steps=self._train.max_steps)
+        """Train to `train_steps` and return the Estimator.
+
+        As a task of a cluster it starts its server first, and a chief lets evaluators know of the end.
+
+        Args:
+            delay_secs: wait before the training; None: not at all, but workers of a cluster begin one after
+                the other.
+
+        Raises:
+            ValueError: the cluster in TF_CONFIG has no parameter server.
+        """
+        config = self._estimator.config
+        if not config.cluster_spec:
+            _sleep(delay_secs)
+            return self._run_training(max_steps=self._train.max_steps)
+        start_server(config)
+        hooks = []
+        if delay_secs is None and self._delay_workers_by_global_step:
+            hooks.append(tf.compat.v1.train.GlobalStepWaiterHook(_step_to_join_at(config.task_id)))
+        else:
+            _sleep(worker_delay_seconds(config) if delay_secs is None else delay_secs)
+        with announced_end(self._estimator.model_dir) if config.is_chief else contextlib.nullcontext():
+            return self._run_training(max_steps=self._train.max_steps, hooks=hooks)
 
     def evaluate(self, delay_secs: float | None = None, name: str | None = None) -> Metrics:
         """Evaluate the newest checkpoint once, after a delay in seconds, and return its metrics."""
@@ -175,8 +206,8 @@ class Experiment:
         """Evaluate and export the checkpoints that another process writes, until one is at `train_steps`.
 
         Each checkpoint is evaluated once, the newest first; those it has no time for are skipped. Without
-        `train_steps` it ends only by `continuous_eval_predicate_fn`. `continuous.run` makes the process
-        beside the training, which also ends with it.
+        `train_steps` it ends when the chief of its cluster does, or by `continuous_eval_predicate_fn`.
+        `continuous.run` makes the process beside the training, which also ends with it.
 
         Args:
             delay_secs: wait before the first evaluation; None: `eval_delay_secs`.
@@ -187,17 +218,59 @@ class Experiment:
         Returns:
             The metrics of the last evaluation; None if there was none.
         """
-        evaluator = Evaluator(self._estimator, self._eval._replace(name=name))
+        return self._follow(
+            self._eval._replace(name=name),
+            delay_secs,
+            throttle_delay_secs,
+            continuous_eval_predicate_fn,
+        )
+
+    def continuous_eval_on_train_data(
+        self,
+        delay_secs: float | None = None,
+        throttle_delay_secs: float | None = None,
+        continuous_eval_predicate_fn: PredicateFn | None = None,
+        name: str | None = "continuous_on_train_data",
+    ) -> Metrics | None:
+        """Evaluate checkpoints as `continuous_eval` does, but on the training data, and export nothing."""
+        return self._follow(
+            self._eval._replace(name=name, input_fn=self._train.input_fn, exporters=()),
+            delay_secs,
+            throttle_delay_secs,
+            continuous_eval_predicate_fn,
+        )
+
+    def _follow(
+        self,
+        spec: EvalSpec,
+        delay_secs: float | None,
+        throttle_delay_secs: float | None,
+        predicate_fn: PredicateFn | None,
+    ) -> Metrics | None:
+        evaluator = Evaluator(self._estimator, spec)
         follow(
             evaluator,
-            NoSignals(self._check_interval_secs),
+            AnnouncedEnd(self._estimator.model_dir, self._check_interval_secs),
             max_steps=self._train.max_steps,
-            start_delay_secs=self._eval.start_delay_secs if delay_secs is None else delay_secs,
-            throttle_secs=self._eval.throttle_secs if throttle_delay_secs is None else throttle_delay_secs,
+            start_delay_secs=spec.start_delay_secs if delay_secs is None else delay_secs,
+            throttle_secs=spec.throttle_secs if throttle_delay_secs is None else throttle_delay_secs,
             min_steps_between=self._min_eval_frequency,
-            go_on=continuous_eval_predicate_fn or _always,
+            go_on=predicate_fn or _always,
         )
         return evaluator.metrics
+
+    def run_std_server(self) -> None:
+        """Serve the cluster in TF_CONFIG as one of its tasks, a parameter server usually, and never return.
+
+        Raises:
+            ValueError: TF_CONFIG describes no cluster, or one of this process alone.
+        """
+        server = start_server(self._estimator.config)
+        if server is None:
+            raise ValueError(
+                "The cluster in TF_CONFIG is this process alone: it needs no server. Train in it."
+            )
+        server.join()
 
     def train_and_evaluate(self) -> tuple[Metrics | None, list[str | None]]:
         """Train; evaluate and export at checkpoints in between, and at the end, all in this process.
@@ -257,11 +330,16 @@ class Experiment:
         return metrics
 
     def _run_training(
-        self, *, steps: int | None = None, max_steps: int | None = None, listeners: Iterable[Any] = ()
+        self,
+        *,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        listeners: Iterable[Any] = (),
+        hooks: Iterable[Any] = (),
     ) -> EstimatorLike:
         return self._estimator.train(
             input_fn=self._train.input_fn,
-            hooks=list(self._train.hooks),
+            hooks=[*self._train.hooks, *hooks],
             steps=steps,
             max_steps=max_steps,
             saving_listeners=[*self._train.saving_listeners, *listeners],
@@ -289,6 +367,11 @@ def _with_metrics(estimator: EstimatorLike, metric_fn: Callable[..., Metrics]) -
     if not isinstance(estimator, Estimator):
         raise TypeError(f"eval_metrics can be added to an Estimator only. Received: {estimator!r}.")
     return add_metrics(estimator, metric_fn)
+
+
+def _step_to_join_at(task_id: int) -> int:
+    """Return the global step at which a worker joins: 0, 5545, 8788, ..., ever more slowly."""
+    return int(8000 * math.log(task_id + 1))
 
 
 def _always(metrics: Metrics | None) -> bool:

@@ -2,14 +2,21 @@
 
 import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from appliance.estimator.cluster import TaskType
+from appliance.estimator.cluster_tasks import (
+    AnnouncedEnd,
+    announced_end,
+    start_server,
+    worker_delay_seconds,
+)
 from appliance.estimator.estimator import Estimator
-from appliance.estimator.evaluator import Evaluator, NoSignals, follow
+from appliance.estimator.evaluator import Evaluator, follow
 from appliance.estimator.specs import EvalSpec, TrainSpec
 
 log = logging.getLogger(__name__)
@@ -25,11 +32,16 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
     Training and evaluation take turns in this process: an evaluation after each checkpoint but the one that
     training starts from, unless the last began less than `eval_spec.throttle_secs` seconds ago; and one at
     the end. Exporters run after each evaluation; `is_the_final_export` is true once `train_spec.max_steps` is
-    reached, so never where that is None. Where TF_CONFIG makes this process the evaluator of a cluster, it
-    follows the checkpoints of the others until one reaches `train_spec.max_steps`.
+    reached, so never where that is None.
+
+    Where TF_CONFIG makes this process a task of a cluster, it does that task: `chief` and `worker` train,
+    each at its own pace, on the variables that the `ps` tasks hold; a `ps` serves until its process is ended;
+    the `evaluator` follows the checkpoints until one reaches `train_spec.max_steps`, or the chief has ended,
+    however it ended. A `master` (the old name) trains as the chief and evaluates in between.
 
     Returns:
-        The metrics of the last evaluation, and what its exporters returned.
+        The metrics of the last evaluation, and what its exporters returned; (None, None) where this process
+        does not evaluate.
 
     Raises:
         TypeError: an argument is of another type.
@@ -45,22 +57,34 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
     config = estimator.config
     if config.task_type == TaskType.EVALUATOR:
         return _run_evaluator(estimator, train_spec, eval_spec)
-    if config.cluster_spec:
-        raise ValueError(
-            f"train_and_evaluate cannot train as task {config.task_type!r} of a cluster: it trains on one "
-            "machine. Unset TF_CONFIG, or call estimator.train here and train_and_evaluate in the evaluator."
-        )
-    return _run_local(estimator, train_spec, eval_spec)
+    if not config.cluster_spec:
+        return _run_local(estimator, train_spec, eval_spec)
+    server = start_server(config)
+    if config.task_type == TaskType.PS:
+        server.join()
+    elif config.task_type == TaskType.MASTER:
+        return _run_local(estimator, train_spec, eval_spec)
+    elif config.is_chief:
+        with announced_end(estimator.model_dir):
+            _train(estimator, train_spec, train_spec.saving_listeners)
+    else:
+        time.sleep(worker_delay_seconds(config))
+        _train(estimator, train_spec, ())
+    return None, None
 
 
-def _run_local(estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> Result:
-    listener = _EvaluateCheckpoints(estimator, eval_spec, train_spec.max_steps)
+def _train(estimator: Estimator, train_spec: TrainSpec, listeners: Sequence[Any]) -> None:
     estimator.train(
         input_fn=train_spec.input_fn,
         max_steps=train_spec.max_steps,
         hooks=list(train_spec.hooks),
-        saving_listeners=[*train_spec.saving_listeners, listener],
+        saving_listeners=list(listeners),
     )
+
+
+def _run_local(estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> Result:
+    listener = _EvaluateCheckpoints(estimator, eval_spec, train_spec.max_steps)
+    _train(estimator, train_spec, [*train_spec.saving_listeners, listener])
     return listener.metrics, listener.exports
 
 
@@ -125,7 +149,7 @@ def _run_evaluator(estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalS
     evaluator = Evaluator(estimator, eval_spec)
     follow(
         evaluator,
-        NoSignals(check_interval_secs=5),
+        AnnouncedEnd(estimator.model_dir, check_interval_secs=1),
         max_steps=train_spec.max_steps,
         start_delay_secs=eval_spec.start_delay_secs,
         throttle_secs=eval_spec.throttle_secs,
