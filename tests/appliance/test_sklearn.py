@@ -17,6 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from appliance import estimator
 from appliance.estimator.sklearn import DNNClassifier, DNNRegressor, LinearClassifier, LinearRegressor
+from appliance.estimator.sklearn.rows import Rows
 
 X, FLOWERS = load_iris(return_X_y=True)
 X = StandardScaler().fit_transform(X).astype(np.float32)
@@ -279,3 +280,38 @@ def test_sparse_matrix_of_the_caller_stays_as_it_is():
     model = LinearRegressor(learning_rate=1.0).fit(twice, [3.0, 6.0])
     assert twice.nnz == 3
     np.testing.assert_allclose(model.predict([[3, 0], [0, 3]]), [3, 6], atol=0.05)
+
+
+@pytest.mark.parametrize("model", [DNNClassifier(**FAST), LinearClassifier(max_epochs=50)], ids=name_of)
+def test_examples_may_have_several_classes(model, tmp_path):
+    """A column of 0 and 1 for each class: probabilities are independent, in the canned Estimator too."""
+    several = np.stack([X[:, 0] > 0, X[:, 0] > 1, X[:, 2] > 0], axis=1).astype(int)
+    model = clone(model).set_params(early_stopping=True, random_state=0).fit(X, several)
+    assert model.predict(X).shape == (150, 3)
+    assert (model.predict(X) == several).mean() > 0.9
+    assert model.predict_proba(X).sum(axis=1).max() > 1.5
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+    np.testing.assert_allclose(canned_outputs(model.to_estimator(str(tmp_path))), outputs(model), atol=1e-6)
+    streamed = clone(model).set_params(early_stopping=False).partial_fit(X, several)
+    with pytest.raises(ValueError, match="must have 3 columns as before"):
+        streamed.partial_fit(X, several[:, :2])
+    with pytest.raises(ValueError, match="for examples of one class each"):
+        clone(model).set_params(class_weight="balanced").fit(X, several)
+    with pytest.raises(ValueError, match="must hold 0 or 1 for each class"):
+        model.fit(X, several * 2 - 1)
+
+
+@pytest.mark.parametrize("flowers", [FLOWERS, np.eye(3)[FLOWERS].astype(int)], ids=["one", "several"])
+def test_validation_loss_is_the_canned_estimators(flowers):
+    """The loss that early stopping watches is computed apart: here on the training data."""
+    model = DNNClassifier(**FAST).fit(X, flowers)
+    targets = flowers if flowers.ndim == 2 else flowers[:, np.newaxis]
+    weights = np.random.RandomState(0).uniform(1, 3, size=150)
+
+    def input_fn():
+        features = {"x": X, "weight": weights.astype(np.float32)}
+        return tf.data.Dataset.from_tensor_slices((features, targets.astype(np.int64))).batch(50)
+
+    expected = model.to_estimator().evaluate(input_fn)["average_loss"]
+    rows = Rows(X, targets, weights)
+    assert model._mean_loss(model._logits(model.variables_, X), rows) == pytest.approx(expected, rel=1e-5)

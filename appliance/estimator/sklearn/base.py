@@ -95,7 +95,7 @@ class Model(BaseEstimator, abc.ABC):
         Raises:
             NotFittedError: there was no `fit` yet.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "variables_")
         folder = tempfile.mkdtemp() if model_dir is None else model_dir
         # No initial value is used, so that no seed is drawn for them.
         trainer = self._new_trainer(self._example(), seed=0)
@@ -238,7 +238,7 @@ class Model(BaseEstimator, abc.ABC):
         return features, targets
 
     def _predicted_logits(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
+        check_is_fitted(self, "variables_")
         return self._logits(self.variables_, self._checked_data(X, reset=False))
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from appliance.estimator import canned
 from appliance.estimator.canned.layers import Network
 from appliance.estimator.canned.model_fns import dnn_model_fn
+from appliance.estimator.estimator import Estimator
 from appliance.estimator.heads import Head
 from appliance.estimator.sklearn.base import Model
 from appliance.estimator.sklearn.classifier import Classifier
@@ -111,7 +112,12 @@ class DNNClassifier(Classifier, _NetworkModel):
         self.dropout = dropout
         self.class_weight = class_weight
 
-    def _canned(self, model_dir: str) -> canned.DNNClassifier:
+    def _canned(self, model_dir: str) -> Estimator:
+        if not self._labels.exclusive:
+            optimizer = self._optimizer()
+            return canned.DNNEstimator(
+                self._head(), **self._network(), model_dir=model_dir, optimizer=optimizer
+            )
         return canned.DNNClassifier(
             **self._network(),
             model_dir=model_dir,

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from appliance.estimator import canned
 from appliance.estimator.canned.model_fns import linear_model_fn
+from appliance.estimator.estimator import Estimator
 from appliance.estimator.heads import Head
 from appliance.estimator.sklearn.base import Model
 from appliance.estimator.sklearn.classifier import Classifier
@@ -69,7 +70,12 @@ class LinearClassifier(Classifier, _LinearModel):
         )
         self.class_weight = class_weight
 
-    def _canned(self, model_dir: str) -> canned.LinearClassifier:
+    def _canned(self, model_dir: str) -> Estimator:
+        if not self._labels.exclusive:
+            optimizer = self._optimizer()
+            return canned.LinearEstimator(
+                self._head(), self._columns(), model_dir=model_dir, optimizer=optimizer
+            )
         return canned.LinearClassifier(
             self._columns(),
             model_dir=model_dir,
