@@ -16,33 +16,71 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from serving.servable import Pace
+from serving.batching import BatchingParameters
+from serving.errors import TimedOut
+from serving.pace import QUICK_SECONDS, Pace
 
 T = TypeVar("T")
 
 LARGE_REQUEST = 1 << 22
 """Bytes from which a request always goes to the pool, whatever was measured: parsing it alone takes long."""
+BATCHED_QUICK_SECONDS = 0.0002
+"""What takes less than this is not worth a batch: calls would have to meet in other threads, which costs as
+much."""
+MOST_THREADS = 512
+"""Each call that waits for its batch holds a thread; there are no more of them than this."""
 _MAX_KINDS = 4096
 
 
 class Dispatcher:
     """Runs blocking work for an event loop."""
 
-    def __init__(self, threads: int | None = None) -> None:
-        """`threads`: of the pool; by default four for each CPU, as TensorFlow Serving has for REST."""
-        self._paces: dict[Hashable, Pace] = {}
-        self._pool = ThreadPoolExecutor(threads or 4 * (os.cpu_count() or 1), thread_name_prefix="request")
+    def __init__(self, threads: int | None = None, *, quick_seconds: float = QUICK_SECONDS) -> None:
+        """`threads`: of the pool; by default four for each CPU, as TensorFlow Serving has for REST.
 
-    async def run(self, kind: Hashable, size: int, work: Callable[[], T]) -> T:
-        """Return what `work()` returns or raise what it raises. `size` is the request's, in bytes."""
+        `quick_seconds`: work that takes less runs in the event loop's own thread.
+        """
+        self._paces: dict[Hashable, Pace] = {}
+        self._quick_seconds = quick_seconds
+        self._pool = ThreadPoolExecutor(threads or default_threads(), thread_name_prefix="request")
+
+    @classmethod
+    def suited_to(cls, batching: BatchingParameters | None, threads: int | None = None) -> Dispatcher:
+        """Return a dispatcher that lets calls meet in batches, if there are any: with a thread for each call
+        that may wait for one, unless `threads` says how many."""
+        if batching is None:
+            return cls(threads)
+        enough = min(max(batching.capacity, default_threads()), MOST_THREADS)
+        return cls(threads or enough, quick_seconds=BATCHED_QUICK_SECONDS)
+
+    async def run(
+        self, kind: Hashable, size: int, work: Callable[[], T], *, timeout: float | None = None
+    ) -> T:
+        """Return what `work()` returns or raise what it raises. `size` is the request's, in bytes.
+
+        After `timeout` seconds the answer is given up. Work that has begun runs to its end all the same:
+        threads cannot be stopped.
+
+        Raises:
+            TimedOut: see above.
+        """
         key = (kind, size.bit_length() >> 1)
         pace = self._paces.get(key)
-        if pace is not None and pace.quick and size < LARGE_REQUEST:
+        if pace is not None and pace.within(self._quick_seconds) and size < LARGE_REQUEST:
             started = time.perf_counter()
             result = work()
             pace.note(time.perf_counter() - started)
             return result
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._timed, key, work)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, self._timed, key, work)
+        if timeout is None:
+            return await future
+        try:
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise TimedOut(
+                f"Timed out: no answer within {timeout:g} s, the most this server lets a request take. "
+                "Send fewer rows, or start the server with a longer timeout."
+            ) from None
 
     def _timed(self, key: Hashable, work: Callable[[], T]) -> T:
         started = time.perf_counter()
@@ -55,3 +93,8 @@ class Dispatcher:
     def close(self) -> None:
         """End the threads when their work is done."""
         self._pool.shutdown()
+
+
+def default_threads() -> int:
+    """Return four for each CPU."""
+    return 4 * (os.cpu_count() or 1)

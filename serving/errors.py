@@ -11,6 +11,8 @@
     │   ├── ServableNotFound     no such model, or no such version is available
     │   └── NoVersions           the status of a model or version was asked that the server never saw
     ├── Unsupported              UNIMPLEMENTED
+    ├── Overloaded               UNAVAILABLE           too many requests wait already
+    ├── TimedOut                 DEADLINE_EXCEEDED     the answer took longer than the server allows
     ├── LoadFailed               UNKNOWN               a version did not become available
     └── ModelFailed              whatever code TensorFlow gave
 
@@ -108,6 +110,18 @@ class Unsupported(ServingError):
     """The protocol allows it; this server cannot do it."""
 
     code = Code.UNIMPLEMENTED
+
+
+class Overloaded(ServingError):
+    """Too many requests wait already; this one would only make all of them slower."""
+
+    code = Code.UNAVAILABLE
+
+
+class TimedOut(ServingError):
+    """The answer took longer than the server allows."""
+
+    code = Code.DEADLINE_EXCEEDED
 
 
 class MalformedRequest(InvalidInput):

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serving import warmup
 from serving.errors import FailedPrecondition, InvalidInput, NoVersions, ServableNotFound, UnknownLabel
+from serving.loading import Loader, LoadOptions
 from serving.model import InUse, LifecycleOptions, Model, VersionStatus
 from serving.policy import All, Latest, Policy, Specific
-from serving.servable import Servable
 
 __all__ = ["All", "InUse", "Latest", "ModelConfig", "ModelManager", "Specific", "VersionStatus"]
 
@@ -41,18 +40,19 @@ class ModelManager:
         poll_wait_seconds: float = 1.0,
         max_load_retries: int = 5,
         load_retry_seconds: float = 60.0,
-        enable_warmup: bool = True,
-        tags: Sequence[str] = ("serve",),
+        loading: LoadOptions | None = None,
         labels_for_unavailable: bool = False,
     ) -> None:
         """Start empty.
 
         `poll_wait_seconds`: time between looks at the base paths; 0: only at each `apply`; negative: never.
+        `loading`: how versions are loaded.
         `labels_for_unavailable`: a new label may name a version that is not available (yet).
         """
         self._options = LifecycleOptions(poll_wait_seconds, max_load_retries, load_retry_seconds)
-        self._enable_warmup = enable_warmup
-        self._tags = tuple(tags)
+        self.loading = loading or LoadOptions()
+        """How versions are loaded, and whether in batches: then those who call should provide threads."""
+        self._load = Loader(self.loading)
         self._labels_for_unavailable = labels_for_unavailable
         self._apply_lock = threading.Lock()
         self._changed = threading.Condition()
@@ -158,12 +158,6 @@ class ModelManager:
                 model.configure(None, None)
             for model in self._models.values():
                 model.close()
-
-    def _load(self, name: str, version: int, path: Path) -> Servable:
-        servable = Servable.load(path, self._tags, name=name, version=version)
-        if self._enable_warmup:
-            warmup.warm_up(servable, path)
-        return servable
 
     def _notify(self) -> None:
         with self._changed:

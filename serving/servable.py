@@ -25,6 +25,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session
 
 from serving import dtypes, wire
+from serving.batching import Batcher, BatchingParameters
 from serving.errors import (
     Code,
     FailedPrecondition,
@@ -33,13 +34,16 @@ from serving.errors import (
     ServingError,
     UnknownSignatureKey,
 )
+from serving.pace import Pace
 
 DEFAULT_SIGNATURE = "serving_default"
-QUICK_SECONDS = 0.001
-"""A signature whose calls take less than this on average runs in the calling thread."""
 _MAX_CALLABLES = 64
 """Prepared callables kept for one model; what is asked beyond these (subsets of outputs) is prepared for one
 call."""
+
+
+_Parts = tuple[tuple[str, tuple[str, ...]], ...]
+"""What one call computes: signatures, and of each the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +69,6 @@ class Signature:
     proto: Any = field(repr=False, compare=False)
 
 
-class Pace:
-    """How long calls take: a running figure that falls fast and rises slowly, so that a busy moment is not
-    taken for slowness."""
-
-    __slots__ = ("calls", "seconds")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.seconds = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Count one call. The first is not counted: it pays for the graph's optimisation."""
-        self.calls += 1
-        if self.calls <= 2:
-            self.seconds = seconds
-        else:
-            self.seconds += (seconds - self.seconds) * (0.5 if seconds < self.seconds else 0.05)
-
-    @property
-    def quick(self) -> bool:
-        """Whether calls are known to be short enough to run where they are asked for."""
-        return self.calls > 1 and self.seconds < QUICK_SECONDS
-
-
 class Servable:
     """A loaded SavedModel. Safe to run from many threads; `close` only when no call is running."""
 
@@ -100,6 +80,7 @@ class Servable:
         self._callables: dict[Hashable, _Callable] = {}
         self._paces = {signature: Pace() for signature in signatures}
         self._lock = threading.Lock()
+        self._batcher: Batcher | None = None
 
     @classmethod
     def load(
@@ -158,11 +139,7 @@ class Servable:
             raise UnknownSignatureKey(signature_name or DEFAULT_SIGNATURE, list(self.signatures))
         feeds = _feeds(signature, inputs)
         wanted = _wanted(signature, output_filter)
-        pace = self._paces[signature.name]
-        function = self._callable(signature, wanted, pooled=pace.calls > 2 and not pace.quick)
-        started = time.perf_counter()
-        outputs = _call(function, signature, feeds)
-        pace.note(time.perf_counter() - started)
+        outputs = self._compute(((signature.name, wanted),), feeds)
         return dict(zip(wanted, outputs, strict=True))
 
     def run_together(
@@ -176,9 +153,13 @@ class Servable:
         """
         first = self.signatures[parts[0][0]]
         feeds = _feeds(first, inputs)
-        function = self._combined(first, tuple((name, tuple(aliases)) for name, aliases in parts))
-        outputs = iter(_call(function, first, feeds))
+        wanted = tuple((name, tuple(aliases)) for name, aliases in parts)
+        outputs = iter(self._compute(wanted, feeds))
         return [{alias: next(outputs) for alias in aliases} for _, aliases in parts]
+
+    def batch(self, parameters: BatchingParameters) -> None:
+        """From now on let calls of the same signature and outputs, made in several threads, run together."""
+        self._batcher = Batcher(parameters, self._execute)
 
     def pace(self, signature_name: str) -> Pace:
         """How long this signature's runs take."""
@@ -189,6 +170,22 @@ class Servable:
         with self._lock:
             self._callables.clear()
             self._session.close()
+
+    def _compute(self, parts: _Parts, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        if self._batcher is None:
+            return self._execute(parts, feeds)
+        return self._batcher.run(parts, feeds)
+
+    def _execute(self, parts: _Parts, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        first = self.signatures[parts[0][0]]
+        if len(parts) > 1:
+            return _call(self._combined(first, parts), first, feeds)
+        pace = self._paces[first.name]
+        function = self._callable(first, parts[0][1], pooled=pace.calls > 2 and not pace.quick)
+        started = time.perf_counter()
+        outputs = _call(function, first, feeds)
+        pace.note(time.perf_counter() - started)
+        return outputs
 
     def _prepare_all(self) -> None:
         for signature in self.signatures.values():
@@ -203,7 +200,7 @@ class Servable:
         key = (signature.name, wanted, pooled)
         return self._callables.get(key) or self._prepare(key, signature, [(signature, wanted)], pooled=pooled)
 
-    def _combined(self, first: Signature, parts: tuple[tuple[str, tuple[str, ...]], ...]) -> _Callable:
+    def _combined(self, first: Signature, parts: _Parts) -> _Callable:
         outputs = [(self.signatures[name], aliases) for name, aliases in parts]
         return self._callables.get(parts) or self._prepare(parts, first, outputs, pooled=False)
 

@@ -44,7 +44,7 @@ class EmbeddedPath:
 
     def __init__(self, runtime: EmbeddedRuntime, routes: Callable[[], Routes]) -> None:
         self._dataplane = RoutedDataPlane(runtime.manager, routes)
-        self._dispatcher = Dispatcher()
+        self._dispatcher = Dispatcher.suited_to(runtime.manager.loading.batching)
         self.rest = RESTApp(self._dataplane, dispatcher=self._dispatcher)
 
     def add_services(self, server: grpc.aio.Server) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from serving.errors import FailedPrecondition, InvalidInput, ModelFailed, ServingError, UnknownSignatureKey
 from serving.manager import ModelManager
-from serving.servable import QUICK_SECONDS, Pace, Servable
+from serving.pace import QUICK_SECONDS, Pace
+from serving.servable import Servable
 
 
 @pytest.fixture
