@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from serving.model_server import flags as flag_table
-from serving.model_server import start
+from serving.model_server import settings, start
 
 BAD_USAGE = 255
 """tensorflow_model_server's exit status for a command line it cannot use."""
@@ -55,6 +55,7 @@ def _run(flags: flag_table.Flags) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         start.check(flags)
+        os.environ.update(settings.environment(flags))
         # TensorFlow is imported here, so that what is wrong with the command line is said at once.
         import uvloop
 

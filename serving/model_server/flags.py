@@ -74,44 +74,76 @@ FLAGS: tuple[Flag, ...] = (
         "Answer gRPC Predict with tensor_content, not typed fields",
     ),
     Flag("saved_model_tags", "serve", "Comma-separated tags of the graph to load"),
+    Flag(
+        "rest_api_timeout_in_ms",
+        30_000,
+        "Milliseconds a REST request may take; then the answer is 504. 0: any",
+    ),
+    Flag("rest_api_enable_cors_support", False, "Let pages from other origins call REST"),
+    Flag(
+        "rest_api_ssl_config_file",
+        "",
+        "Text file with an SSLConfig for REST: HTTPS instead of HTTP (an addition to TensorFlow Serving)",
+    ),
+    Flag("ssl_config_file", "", "Text file with an SSLConfig for the TCP port of gRPC"),
+    Flag("use_alts_credentials", False, "Take gRPC calls with ALTS only (inside Google Cloud)"),
+    Flag(
+        "grpc_channel_arguments",
+        "",
+        "Comma-separated gRPC channel arguments, as in grpc.max_receive_message_length=1000000",
+    ),
+    Flag(
+        "grpc_max_threads", 0, "Threads for gRPC requests too slow or large for the event loop. 0: 4 x CPUs"
+    ),
+    Flag("enable_batching", False, "Run requests of the same signature together"),
+    Flag("batching_parameters_file", "", "Text file with BatchingParameters. Empty: their defaults"),
+    Flag(
+        "enable_per_model_batching_parameters",
+        False,
+        "Take a version's parameters from its own batching_params.pbtxt; versions without are not batched",
+    ),
+    Flag("num_load_threads", 0, "How many versions load at once. 0: one of each model"),
+    Flag("num_request_iterations_for_warmup", 0, "Times each recorded warm-up request is run. 0: once"),
+    Flag(
+        "tensorflow_session_parallelism",
+        0,
+        "Threads for running graphs, within and between ops. 0: automatic",
+    ),
+    Flag("tensorflow_intra_op_parallelism", 0, "Threads within an op. 0: automatic"),
+    Flag("tensorflow_inter_op_parallelism", 0, "Threads between ops. 0: automatic"),
+    Flag(
+        "tensorflow_session_config_file",
+        "",
+        "Text file with a tensorflow.ConfigProto for every session; the flags beside it win",
+    ),
+    Flag(
+        "per_process_gpu_memory_fraction",
+        0.0,
+        "Part of each GPU's memory to take. 0: as needed by TensorFlow",
+    ),
+    Flag("xla_cpu_compilation_enabled", False, "Compile graphs with XLA on the CPU"),
+    Flag("xla_gpu_compilation_enabled", False, "Compile graphs with XLA on GPUs"),
+    Flag("mixed_precision", "", "bfloat16: let TensorFlow compute in it where it thinks that is safe"),
+    Flag("monitoring_config_file", "", "Text file with a MonitoringConfig: Prometheus metrics over REST"),
     Flag("version", False, "Print the version and exit"),
     Flag("help", False, "Print this text and exit"),
     # Known to tensorflow_model_server; without effect here.
-    Flag("rest_api_timeout_in_ms", 30_000, _NO_EFFECT, works=False),
-    Flag("rest_api_enable_cors_support", False, _NO_EFFECT, works=False),
-    Flag("enable_batching", False, _NO_EFFECT, works=False),
-    Flag("batching_parameters_file", "", _NO_EFFECT, works=False),
-    Flag("enable_per_model_batching_parameters", False, _NO_EFFECT, works=False),
-    Flag("num_load_threads", 0, _NO_EFFECT, works=False),
     Flag("num_unload_threads", 0, _NO_EFFECT, works=False),
     Flag("flush_filesystem_caches", True, _NO_EFFECT, works=False),
-    Flag("tensorflow_session_parallelism", 0, _NO_EFFECT, works=False),
-    Flag("tensorflow_intra_op_parallelism", 0, _NO_EFFECT, works=False),
-    Flag("tensorflow_inter_op_parallelism", 0, _NO_EFFECT, works=False),
-    Flag("tensorflow_session_config_file", "", _NO_EFFECT, works=False),
-    Flag("use_alts_credentials", False, _NO_EFFECT, works=False),
-    Flag("ssl_config_file", "", _NO_EFFECT, works=False),
     Flag("platform_config_file", "", _NO_EFFECT, works=False),
-    Flag("per_process_gpu_memory_fraction", 0.0, _NO_EFFECT, works=False),
-    Flag("grpc_channel_arguments", "", _NO_EFFECT, works=False),
-    Flag("grpc_max_threads", 0, _NO_EFFECT, works=False),
-    Flag("num_request_iterations_for_warmup", 0, _NO_EFFECT, works=False),
-    Flag("monitoring_config_file", "", _NO_EFFECT, works=False),
     Flag("remove_unused_fields_from_bundle_metagraph", True, _NO_EFFECT, works=False),
     Flag("prefer_tflite_model", False, _NO_EFFECT, works=False),
     Flag("num_tflite_pools", 0, _NO_EFFECT, works=False),
     Flag("num_tflite_interpreters_per_pool", 1, _NO_EFFECT, works=False),
-    Flag("xla_cpu_compilation_enabled", False, _NO_EFFECT, works=False),
-    Flag("xla_gpu_compilation_enabled", False, _NO_EFFECT, works=False),
     Flag("enable_profiler", True, _NO_EFFECT, works=False),
     Flag("thread_pool_factory_config_file", "", _NO_EFFECT, works=False),
-    Flag("mixed_precision", "", _NO_EFFECT, works=False),
     Flag("skip_initialize_tpu", False, _NO_EFFECT, works=False),
     Flag("enable_grpc_healthcheck_service", False, _NO_EFFECT, works=False),
 )
 _BY_NAME = {flag.name: flag for flag in FLAGS}
-# What is always on here needs no warning when it is asked for.
-_ALWAYS_ON = {"enable_grpc_healthcheck_service", "flush_filesystem_caches"}
+ALWAYS_SO = {"enable_grpc_healthcheck_service", "flush_filesystem_caches", "enable_profiler"}
+"""What holds here whatever is asked, and needs no warning: health checks are always on, there is never a
+profiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +176,7 @@ def parse(arguments: Sequence[str]) -> Flags:
         if not has_value:
             text = _value_after(flag, rest)
         values[name] = _convert(flag, text)
-        if not flag.works and name not in _ALWAYS_ON and values[name] != flag.default:
+        if not flag.works and name not in ALWAYS_SO and values[name] != flag.default:
             warnings.append(f"--{name} has no effect in this server")
     return Flags(values, warnings)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -31,7 +32,8 @@ from tensorflow_serving.apis import (
 from serving import examples, messages
 from serving.dataplane import DataPlane
 from serving.dispatch import LARGE_REQUEST, Dispatcher
-from serving.errors import InvalidInput, LoadFailed, ServingError
+from serving.errors import Code, InvalidInput, LoadFailed, ServingError
+from serving.metrics import GRPC, Metrics
 from serving.model_server import config
 
 log = logging.getLogger(__name__)
@@ -53,14 +55,16 @@ def add_services(
     dispatcher: Dispatcher | None = None,
     tensor_content: bool = False,
     with_health: bool = True,
+    metrics: Metrics | None = None,
 ) -> None:
     """Register PredictionService and ModelService, and unless told otherwise health and reflection, with a
     server.
 
-    `tensor_content`: answer with TensorProto.tensor_content instead of typed fields.
+    `tensor_content`: answer with TensorProto.tensor_content instead of typed fields. `metrics`: where
+    predictions are counted.
     """
     dispatcher = dispatcher or Dispatcher()
-    prediction = PredictionService(dataplane, dispatcher, tensor_content=tensor_content)
+    prediction = PredictionService(dataplane, dispatcher, tensor_content=tensor_content, metrics=metrics)
     model = ModelService(dataplane)
     services = {PREDICTION_SERVICE: prediction.handlers(), MODEL_SERVICE: model.handlers()}
     server.add_generic_rpc_handlers(
@@ -89,7 +93,15 @@ class PredictionService:
     """Predict, Classify, Regress, MultiInference and GetModelMetadata: protos in bytes to the data plane and
     back."""
 
-    def __init__(self, dataplane: DataPlane, dispatcher: Dispatcher, *, tensor_content: bool = False) -> None:
+    def __init__(
+        self,
+        dataplane: DataPlane,
+        dispatcher: Dispatcher,
+        *,
+        tensor_content: bool = False,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._metrics = metrics
         self._dataplane = dataplane
         self._dispatcher = dispatcher
         self._tensor_content = tensor_content
@@ -118,7 +130,9 @@ class PredictionService:
             request = _parsed(message, data)
             return await run((name, *_kind(request)), size, lambda: work(request))
 
-        return handle
+        if self._metrics is None or name == "GetModelMetadata":
+            return handle
+        return _counted(name, message, handle, self._metrics)
 
     def _predict(self, request: Any) -> Any:
         spec = messages.model_spec(request)
@@ -211,6 +225,33 @@ class Health(health_pb2_grpc.HealthServicer):
         ready = all(self._manager.available(entry.name) for entry in self._manager.configs())
         states = health_pb2.HealthCheckResponse
         return states.SERVING if ready else states.NOT_SERVING
+
+
+def _counted(name: str, message: Any, handler: Handler, metrics: Metrics) -> Handler:
+    """Count calls; as in TensorFlow Serving, only those that succeed have a latency."""
+
+    async def handle(data: bytes) -> Any:
+        started = time.perf_counter()
+        try:
+            response = await handler(data)
+        except Exception as error:
+            code = error.code if isinstance(error, ServingError) else Code.INTERNAL
+            metrics.record(_model_name(message, data), code.name)
+            raise
+        model = response.results[0].model_spec.name if name == "MultiInference" else response.model_spec.name
+        metrics.record(model, Code.OK.name)
+        metrics.record_latency(model, name, GRPC, time.perf_counter() - started)
+        return response
+
+    return handle
+
+
+def _model_name(message: Any, data: bytes) -> str:
+    try:
+        kind = _kind(message.FromString(data))
+    except DecodeError:
+        return ""
+    return str(kind[0]) if kind else ""
 
 
 def _guarded(name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes | None]]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,8 +24,9 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 from serving import examples, json_outputs, json_values, messages
 from serving.dataplane import DataPlane, ModelSpec
 from serving.dispatch import Dispatcher
-from serving.errors import InvalidInput, MalformedRequest, ServingError
+from serving.errors import STATUS, Code, InvalidInput, MalformedRequest, ServingError
 from serving.json_tensors import PredictBody
+from serving.metrics import CONTENT_TYPE, REST, Metrics
 from serving.operations import Classes, Values
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Page = Callable[[], Awaitable[str]]
 
 MAX_BODY_BYTES = 1 << 28
 """Default limit of a request body."""
@@ -47,6 +50,11 @@ _STATUS = re.compile(
 )
 _NOT_FOUND = b"<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>\n"
 _JSON_HEADER = (b"content-type", b"application/json")
+_CORS_HEADERS = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-allow-headers", b"Content-Type, Content-Encoding, Authorization"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +74,21 @@ class RESTApp:
         *,
         dispatcher: Dispatcher | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
+        timeout_seconds: float | None = None,
+        cors: bool = False,
+        metrics: Metrics | None = None,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
+        """`timeout_seconds`: what takes longer is answered 504. `cors`: let pages from other origins call.
+
+        `metrics`: where requests are counted. `pages`: more paths to GET, and what gives their text.
+        """
         self._dataplane = dataplane
+        self._timeout = timeout_seconds
+        self._headers = [_JSON_HEADER, *(_CORS_HEADERS if cors else ())]
+        self._cors_headers = list(_CORS_HEADERS) if cors else []
+        self._metrics = metrics
+        self._pages = dict(pages or {})
         self._dispatcher = dispatcher or Dispatcher()
         self._max_body_bytes = max_body_bytes
         self._work = {
@@ -96,16 +117,22 @@ class RESTApp:
 
     async def _answer(self, scope: Scope, body: bytes) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         method, target = scope["method"], _target(scope)
+        if target in self._pages:
+            return 200, (await self._pages[target]()).encode(), [(b"content-type", CONTENT_TYPE)]
         if target[:4].lower() != "/v1/":
             return 404, _NOT_FOUND, [(b"content-type", b"text/html")]
         headers = scope["headers"]
         if method == "OPTIONS":
             origin = _header(headers, b"origin")
-            return (200 if origin.startswith((b"http://", b"https://")) else 400), b"", []
+            return (
+                (200, b"", self._cors_headers)
+                if origin.startswith((b"http://", b"https://"))
+                else (400, b"", [])
+            )
         if body and _header(headers, b"content-encoding").lower() == b"gzip":
             body = _unpacked(body)
         status, answer = await self.respond(method, target, body)
-        return status, answer, [_JSON_HEADER]
+        return status, answer, self._headers
 
     async def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
         """Return the HTTP status and the JSON body for a request.
@@ -114,13 +141,28 @@ class RESTApp:
         """
         try:
             route = _route(method, target)
-            work = self._work[route.verb]
-            return 200, await self._dispatcher.run(target, len(body), lambda: work(route.spec, body))
         except ServingError as error:
             return error.http_status, json_outputs.error(str(error))
+        started = time.perf_counter()
+        code, answer = await self._run(route, target, body)
+        if self._metrics is not None:
+            name = route.spec.name
+            self._metrics.record(name, code.name)
+            self._metrics.record_latency(name, route.verb, REST, time.perf_counter() - started)
+        return STATUS[code][0], answer
+
+    async def _run(self, route: _Route, target: str, body: bytes) -> tuple[Code, bytes]:
+        work = self._work[route.verb]
+        try:
+            answer = await self._dispatcher.run(
+                target, len(body), lambda: work(route.spec, body), timeout=self._timeout
+            )
+        except ServingError as error:
+            return error.code, json_outputs.error(str(error))
         except Exception:
-            log.exception("request_failed", extra={"method": method, "target": target})
-            return 500, json_outputs.error("Internal error; the server's log has the details.")
+            log.exception("request_failed", extra={"target": target})
+            return Code.INTERNAL, json_outputs.error("Internal error; the server's log has the details.")
+        return Code.OK, answer
 
     def _predict(self, spec: ModelSpec, body: bytes) -> bytes:
         parsed = PredictBody(body)

@@ -8,54 +8,47 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
-import grpc
-import uvicorn
 
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
 from serving.errors import FailedPrecondition, InvalidInput, ServingError
+from serving.loading import LoadOptions
 from serving.manager import ModelConfig, ModelManager
-from serving.model_server import config, start
+from serving.metrics import Metrics
+from serving.model_server import config, listeners, settings, start
 from serving.model_server.flags import Flags
-from serving.model_server.grpc_service import add_services
-from serving.model_server.rest import RESTApp
+from serving.model_server.listeners import DRAIN_SECONDS
 from serving.model_server.start import StartFailed
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 30.0
-"""How long SIGTERM waits for requests in flight."""
 GRACE_SECONDS = 5.0
 """How long after that the models have to close."""
-_GRPC_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _RESTServer:
-    server: uvicorn.Server
-    task: asyncio.Task[None]
-
-    async def stop(self) -> None:
-        self.server.should_exit = True
-        await self.task
 
 
 def manager_from(flags: Flags) -> ModelManager:
-    """Return an empty manager with the flags' settings."""
+    """Return an empty manager with the flags' settings.
+
+    Raises:
+        StartFailed: a file that the flags name cannot be used.
+    """
+    try:
+        loading = LoadOptions(
+            tags=tuple(tag for tag in flags.saved_model_tags.split(",") if tag),
+            session_config=settings.session_config(flags),
+            enable_warmup=flags.enable_model_warmup,
+            warmup_iterations=max(flags.num_request_iterations_for_warmup, 1),
+            batching=settings.batching(flags),
+            batching_for=settings.batching_of_model if flags.enable_per_model_batching_parameters else None,
+            threads=flags.num_load_threads,
+        )
+    except (InvalidInput, OSError) as error:
+        raise StartFailed(f"Cannot use --tensorflow_session_config_file: {error}") from error
     return ModelManager(
         poll_wait_seconds=flags.file_system_poll_wait_seconds,
         max_load_retries=flags.max_num_load_retries,
         load_retry_seconds=flags.load_retry_interval_micros / 1e6,
-        enable_warmup=flags.enable_model_warmup,
-        tags=tuple(tag for tag in flags.saved_model_tags.split(",") if tag),
+        loading=loading,
         labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
     )
 
@@ -100,12 +93,15 @@ def _apply(manager: ModelManager, configs: list[ModelConfig]) -> None:
 
 async def _serve(flags: Flags, manager: ModelManager) -> None:
     dataplane = DataPlane(manager, check_method_names=flags.enable_signature_method_name_check)
-    dispatcher = Dispatcher(flags.rest_api_num_threads or None)
+    batching = settings.batching(flags)
+    metrics = Metrics() if settings.metrics_path(flags) else None
+    rest_threads = Dispatcher.suited_to(batching, flags.rest_api_num_threads or None)
+    grpc_threads = Dispatcher.suited_to(batching, flags.grpc_max_threads or None)
     stopping = asyncio.Event()
     _on_signals(stopping)
-    grpc_server = await _start_grpc(flags, dataplane, dispatcher)
+    grpc_server = await listeners.start_grpc(flags, dataplane, grpc_threads, metrics)
     try:
-        rest_server = await _start_rest(flags, dataplane, dispatcher)
+        rest_server = await listeners.start_rest(flags, dataplane, rest_threads, metrics)
         log.info("listening", extra={"port": flags.port, "rest_api_port": flags.rest_api_port})
         watching = asyncio.create_task(_watch(flags, manager, stopping))
         await stopping.wait()
@@ -119,7 +115,8 @@ async def _serve(flags: Flags, manager: ModelManager) -> None:
     finally:
         if grpc_server is not None:
             await grpc_server.stop(DRAIN_SECONDS)
-        dispatcher.close()
+        rest_threads.close()
+        grpc_threads.close()
 
 
 def _end_after(seconds: float) -> None:
@@ -138,69 +135,6 @@ def _on_signals(stopping: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-
-
-async def _start_grpc(flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher) -> grpc.aio.Server | None:
-    addresses = [f"{flags.host}:{flags.port}"] if flags.port else []
-    if flags.grpc_socket_path:
-        addresses.append(f"unix:{flags.grpc_socket_path}")
-    if not addresses:
-        return None
-    server = grpc.aio.server(options=_GRPC_OPTIONS)
-    add_services(
-        server, dataplane, dispatcher=dispatcher, tensor_content=flags.enable_serialization_as_tensor_content
-    )
-    for address in addresses:
-        try:
-            bound = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise StartFailed(f"Cannot listen for gRPC on {address}: {error}. Is the port taken?") from error
-        if not bound and address.startswith(flags.host):
-            raise StartFailed(f"Cannot listen for gRPC on {address}. Is the port taken?")
-    await server.start()
-    return server
-
-
-async def _start_rest(flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher) -> _RESTServer | None:
-    if not flags.rest_api_port:
-        return None
-    if flags.rest_api_port == flags.port:
-        log.warning("rest_skipped", extra={"reason": "--rest_api_port equals --port", "port": flags.port})
-        return None
-    listener = start.listen(flags.host, flags.rest_api_port, "REST")
-    app = RESTApp(dataplane, dispatcher=dispatcher)
-    server = rest_server(app)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    return _RESTServer(server, task)
-
-
-class _Uvicorn(uvicorn.Server):
-    """Uvicorn that leaves the signals to this process's own handlers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Take none."""
-        yield
-
-
-def rest_server(app: Any) -> uvicorn.Server:
-    """Return a uvicorn server set up for short requests: its fast parser, no logging of each, no extra
-    headers."""
-    return _Uvicorn(
-        uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            date_header=False,
-            backlog=2048,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(DRAIN_SECONDS),
-        )
-    )
 
 
 async def _watch(flags: Flags, manager: ModelManager, stopping: asyncio.Event) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from serving.errors import InvalidInput
+from serving.model_server import settings
 from serving.model_server.flags import FlagError, Flags
 
 
@@ -15,16 +17,49 @@ def check(flags: Flags) -> None:
     """Refuse a start that cannot succeed.
 
     Raises:
-        FlagError: nowhere to listen.
-        StartFailed: nothing to serve, or a port is taken.
+        FlagError: nowhere to listen, or flags that exclude one another.
+        StartFailed: nothing to serve, a file that cannot be used, or a port is taken.
     """
     if not flags.port and not flags.grpc_socket_path and not flags.rest_api_port:
         raise FlagError("Neither --port, --grpc_socket_path nor --rest_api_port is given: nowhere to listen.")
     if not flags.model_config_file and not flags.model_base_path:
         raise StartFailed("Neither --model_base_path nor --model_config_file is given: nothing to serve.")
+    _check_together(flags)
+    _check_files(flags)
     for protocol, port in (("gRPC", flags.port), ("REST", flags.rest_api_port)):
         if port:
             listen(flags.host, port, protocol).close()
+
+
+def _check_together(flags: Flags) -> None:
+    if flags.batching_parameters_file and not flags.enable_batching:
+        raise FlagError("--batching_parameters_file is given without --enable_batching.")
+    if flags.enable_per_model_batching_parameters and not flags.enable_batching:
+        raise FlagError("--enable_per_model_batching_parameters is given without --enable_batching.")
+    if flags.use_alts_credentials and flags.ssl_config_file:
+        raise FlagError("--use_alts_credentials and --ssl_config_file exclude one another.")
+    if flags.mixed_precision not in ("", "bfloat16"):
+        raise FlagError(f"--mixed_precision takes bfloat16; got '{flags.mixed_precision}'.")
+    if not 0 <= flags.per_process_gpu_memory_fraction <= 1:
+        raise FlagError(
+            "--per_process_gpu_memory_fraction takes a number from 0 to 1; "
+            f"got {flags.per_process_gpu_memory_fraction}."
+        )
+
+
+def _check_files(flags: Flags) -> None:
+    readers = {
+        "batching_parameters_file": settings.batching,
+        "monitoring_config_file": settings.metrics_path,
+        "ssl_config_file": settings.grpc_credentials,
+        "rest_api_ssl_config_file": settings.rest_ssl,
+        "grpc_channel_arguments": settings.grpc_options,
+    }
+    for name, read in readers.items():
+        try:
+            read(flags)
+        except (InvalidInput, OSError) as error:
+            raise StartFailed(f"Cannot use --{name}: {error}") from error
 
 
 def listen(host: str, port: int, protocol: str) -> socket.socket:

@@ -1,0 +1,142 @@
+"""The two ways in: a gRPC server and a REST server in the running event loop, as the flags say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import uvicorn
+
+from serving import metrics as metrics_page
+from serving.dataplane import DataPlane
+from serving.dispatch import Dispatcher
+from serving.metrics import Metrics
+from serving.model_server import settings, start
+from serving.model_server.flags import Flags
+from serving.model_server.grpc_service import add_services
+from serving.model_server.rest import RESTApp
+from serving.model_server.start import StartFailed
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 30.0
+"""How long SIGTERM waits for requests in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class RESTServer:
+    """A REST server that runs as a task."""
+
+    server: uvicorn.Server
+    task: asyncio.Task[None]
+
+    async def stop(self) -> None:
+        """Take no more requests, and wait for those in flight."""
+        self.server.should_exit = True
+        await self.task
+
+
+async def start_grpc(
+    flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None
+) -> grpc.aio.Server | None:
+    """Start the gRPC server; None: the flags ask for none.
+
+    Raises:
+        StartFailed: an address cannot be listened on.
+    """
+    addresses = [f"{flags.host}:{flags.port}"] if flags.port else []
+    if flags.grpc_socket_path:
+        addresses.append(f"unix:{flags.grpc_socket_path}")
+    if not addresses:
+        return None
+    server = grpc.aio.server(options=settings.grpc_options(flags))
+    add_services(
+        server,
+        dataplane,
+        dispatcher=dispatcher,
+        tensor_content=flags.enable_serialization_as_tensor_content,
+        metrics=metrics,
+    )
+    credentials = settings.grpc_credentials(flags)
+    for address in addresses:
+        _listen(server, address, None if address.startswith("unix:") else credentials)
+    await server.start()
+    return server
+
+
+def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> None:
+    try:
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise StartFailed(f"Cannot listen for gRPC on {address}: {error}. Is the port taken?") from error
+    if not bound:
+        raise StartFailed(f"Cannot listen for gRPC on {address}. Is the port taken?")
+
+
+async def start_rest(
+    flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None
+) -> RESTServer | None:
+    """Start the REST server; None: the flags ask for none.
+
+    Raises:
+        StartFailed: the address cannot be listened on.
+    """
+    if not flags.rest_api_port:
+        return None
+    if flags.rest_api_port == flags.port:
+        log.warning("rest_skipped", extra={"reason": "--rest_api_port equals --port", "port": flags.port})
+        return None
+    listener = start.listen(flags.host, flags.rest_api_port, "REST")
+
+    async def show_metrics() -> str:
+        return metrics_page.page([metrics.snapshot()] if metrics else [])
+
+    app = RESTApp(
+        dataplane,
+        dispatcher=dispatcher,
+        timeout_seconds=flags.rest_api_timeout_in_ms / 1000 if flags.rest_api_timeout_in_ms > 0 else None,
+        cors=flags.rest_api_enable_cors_support,
+        metrics=metrics,
+        pages={settings.metrics_path(flags): show_metrics} if metrics else {},
+    )
+    server = uvicorn_server(app, settings.rest_ssl(flags))
+    return RESTServer(server, asyncio.create_task(server.serve(sockets=[listener])))
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn that leaves the signals to this process's own handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take none."""
+        yield
+
+
+def uvicorn_server(app: Any, context: ssl.SSLContext | None = None) -> uvicorn.Server:
+    """Return a uvicorn server set up for short requests: its fast parser, no logging of each, no extra
+    headers."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        backlog=2048,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(DRAIN_SECONDS),
+    )
+    config.load()
+    config.ssl = context
+    return _Uvicorn(config)
