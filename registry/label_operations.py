@@ -178,16 +178,27 @@ class LabelOperations(Operations):
         model: str,
         label: str | None = None,
         *,
+        version: int | None = None,
         before: int | None = None,
         after: int | None = None,
         limit: int | None = None,
     ) -> list[Promotion]:
-        """Return the moves of the labels, newest first: those with ids below `before` and above `after`.
+        """Return the moves of the labels, newest first.
+
+        Args:
+            model: the model.
+            label: only the moves of this label.
+            version: only the moves to this version or away from it.
+            before: only moves with lower ids.
+            after: only moves with higher ids.
+            limit: how many at most.
 
         Raises:
             ModelNotFound: there is no such model.
         """
-        rows = self._read(lambda session: labels.history(session, model, label, before, after, limit))
+        rows = self._read(
+            lambda session: labels.history(session, model, label, version, before, after, limit)
+        )
         return [labels.to_promotion(row) for row in rows]
 
 

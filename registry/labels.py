@@ -222,13 +222,21 @@ def remove(session: Session, model: str, label: str, expect: Expect, actor: str,
 
 
 def history(
-    session: Session, model: str, label: str | None, before: int | None, after: int | None, limit: int | None
+    session: Session,
+    model: str,
+    label: str | None,
+    version: int | None,
+    before: int | None,
+    after: int | None,
+    limit: int | None,
 ) -> list[PromotionRow]:
     """Return the entries of the history, newest first."""
     versions.find_model(session, model)
     rows = select(PromotionRow).where(PromotionRow.model == model)
     if label is not None:
         rows = rows.where(PromotionRow.label == label)
+    if version is not None:
+        rows = rows.where((PromotionRow.to_version == version) | (PromotionRow.from_version == version))
     if before is not None:
         rows = rows.where(PromotionRow.id < before)
     if after is not None:

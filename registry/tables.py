@@ -147,6 +147,8 @@ class PromotionRow(Base):
         Index(None, "model", "id"),
         Index(None, "model", "label", "id"),
         Index(None, "model", "label", "to_version", "id"),
+        Index(None, "model", "to_version", "id"),
+        Index(None, "model", "from_version", "id"),
         {"sqlite_autoincrement": True},
     )
 

@@ -104,7 +104,7 @@ class VersionOperations(Operations):
             step: the global step of the checkpoint.
             job: id of the job that made it.
             source_revision: of the code that made it.
-            data_fingerprint: of the data it was trained on; `registry.fingerprint` computes one.
+            data_fingerprint: of the data it was trained on; `registry.fingerprints` computes one.
             libraries: name to version.
             signatures: name to a description of inputs and outputs, as `registry.signatures` reads it; not
                 given: it is read from the SavedModel, and left empty where that cannot be.

@@ -132,6 +132,8 @@ class WebhookDispatcher:
             except RegistryError as error:
                 # The database is away: what is in it stays there, and is sent when it is back.
                 log.warning("outbox_unreachable", extra={"error": str(error)})
+            except Exception:
+                log.exception("outbox_failed")
             # A receiver that has answered may be told the next thing at once.
             news = [stopping, *self._tasks]
             await asyncio.wait(news, timeout=pause, return_when=asyncio.FIRST_COMPLETED)

@@ -21,6 +21,7 @@ from appliance.api.limits import BodyLimit
 from appliance.api.models import plain
 from appliance.api.operations import RegistryOperations
 from appliance.api.versions import versions_router
+from appliance.api.webhooks import webhooks_router
 from appliance.trainer.jobs import JobStore
 
 log = logging.getLogger(__name__)
@@ -31,9 +32,14 @@ TAGS = [
     {"name": "versions", "description": "SavedModels with their facts. Once ready a version never changes."},
     {
         "name": "labels",
-        "description": "Movable names for versions, such as `production`; and every move they made.",
+        "description": "Movable names for versions, such as `production`; a move is undone by one call.",
     },
+    {"name": "history", "description": "What changed, when, by whom and why. Nothing in it ever changes."},
     {"name": "gates", "description": "What a version must meet before a label moves to it."},
+    {
+        "name": "webhooks",
+        "description": "Who is told of changes, by signed requests.",
+    },
     {"name": "jobs", "description": "Training: submit, watch, cancel."},
     {"name": "appliance", "description": "The appliance itself."},
 ]
@@ -95,6 +101,7 @@ def control_plane(operations: RegistryOperations, jobs: JobStore, jobs_root: Pat
     guarded = [Depends(access_check(token))]
     app.include_router(jobs_router(jobs, jobs_root), tags=["jobs"], prefix=PREFIX, dependencies=guarded)
     app.include_router(versions_router(operations), prefix=PREFIX, dependencies=guarded)
+    app.include_router(webhooks_router(operations), prefix=PREFIX, dependencies=guarded)
     app.include_router(_serving_router(operations), prefix=PREFIX, dependencies=guarded)
     add_docs_page(app, f"{PREFIX}/docs")
     for kind in STATUS:

@@ -56,6 +56,13 @@ class RollBack(Request):
     wait_seconds: WaitSeconds = 0.0
 
 
+class RemoveLabel(Request):
+    """A label to take away."""
+
+    expect: Expected = None
+    reason: str = ""
+
+
 class GateRules(Request):
     """The rules of a gate."""
 
@@ -74,6 +81,23 @@ class VersionChanges(Request):
 
     description: str | None = None
     tags: dict[str, str] | None = Field(None, description="In place of all it has.")
+
+
+class Approval(Request):
+    """Somebody's word that a version may go under a label."""
+
+    label: str = "production"
+    comment: str = ""
+
+
+class NewWebhook(Request):
+    """Who is to be told of what."""
+
+    url: str = Field(description="Where to POST the events.")
+    model: str | None = Field(None, description="Only events of this model; left out: of all.")
+    kinds: list[str] = Field([], description="Kinds of events, `label.*` for instance; none: all.")
+    secret: str = Field("", description="The key of the signatures; left out: a random one.")
+    description: str = ""
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -119,6 +143,12 @@ def promotion_json(promotion: registry.Promotion, serving: bool | None = None) -
     return plain(
         {**vars(promotion), "gate_report": None if report is None else report.to_json(), "serving": serving}
     )
+
+
+def event_json(event: registry.Event) -> dict[str, Any]:
+    """Return an event of the history."""
+    report = event.gate_report
+    return plain({**vars(event), "gate_report": None if report is None else report.to_json()})
 
 
 def gate_json(gate: registry.Gate) -> dict[str, Any]:

@@ -6,19 +6,33 @@ from collections.abc import Callable
 from typing import Any
 
 import registry
+from appliance.api.lineage import lineage_of
 from appliance.api.models import (
+    Approval,
     ModelChanges,
     MoveLabel,
+    NewWebhook,
+    RemoveLabel,
     RollBack,
     VersionChanges,
+    event_json,
     gate_json,
     model_json,
+    plain,
     promotion_json,
     summary_json,
     version_json,
 )
-from appliance.api.queries import HistoryQuery, ModelQuery, VersionQuery
+from appliance.api.queries import (
+    DeliveryQuery,
+    EventQuery,
+    HistoryQuery,
+    ModelQuery,
+    VersionQuery,
+    WebhookQuery,
+)
 from appliance.api.waiting import wait_until_served
+from appliance.trainer.jobs import JobStore
 
 Json = dict[str, Any]
 
@@ -26,9 +40,20 @@ Json = dict[str, Any]
 class RegistryOperations:
     """The operations on one registry. All raise the registry's errors."""
 
-    def __init__(self, house: registry.Registry, on_move: Callable[[], None] = lambda: None) -> None:
-        """Take the registry; `on_move` is called when a label has moved, so that nobody waits for a poll."""
-        self._house, self._on_move = house, on_move
+    def __init__(
+        self,
+        house: registry.Registry,
+        on_move: Callable[[], None] = lambda: None,
+        jobs: JobStore | None = None,
+    ) -> None:
+        """Take the registry, and what else there is.
+
+        Args:
+            house: the registry.
+            on_move: called when a label has moved, so that nobody waits for a poll.
+            jobs: the queue, for the lineage of versions.
+        """
+        self._house, self._on_move, self._jobs = house, on_move, jobs
 
     @property
     def house(self) -> registry.Registry:
@@ -56,9 +81,7 @@ class RegistryOperations:
 
     def version(self, model: str, version: str) -> Json:
         """Return a version by its number or by a label, as text."""
-        by_number = version.isdecimal()
-        found = self._house.version(model, int(version)) if by_number else self._house.resolve(model, version)
-        return version_json(found, self._house.labels(model))
+        return version_json(self._find(model, version), self._house.labels(model))
 
     def change_version(self, model: str, version: int, changes: VersionChanges) -> Json:
         """Replace the tags or the description of a version, and return it."""
@@ -102,13 +125,64 @@ class RegistryOperations:
         )
         return self._followed(move, request.wait_seconds)
 
+    def remove_label(self, model: str, label: str, request: RemoveLabel, actor: str) -> Json:
+        """Take a label away."""
+        expectation = _expectation(request.expect)
+        move = self._house.remove_label(model, label, actor=actor, reason=request.reason, **expectation)
+        return self._followed(move, 0.0)
+
     def history(self, model: str, query: HistoryQuery) -> Json:
         """Return moves of labels, newest first."""
         limit = query.limit
-        moves = self._house.history(model, query.label, before=query.before, limit=limit + 1)
+        moves = self._house.history(
+            model, query.label, version=query.version, before=query.before, limit=limit + 1
+        )
         shown = moves[:limit]
         next_before = shown[-1].id if len(moves) > limit else None
         return {"promotions": [promotion_json(move) for move in shown], "next_before": next_before}
+
+    def events(self, model: str, query: EventQuery) -> Json:
+        """Return the changes of everything of a model, newest first."""
+        found = self._house.events(
+            model,
+            kinds=query.kind,
+            version=query.version,
+            label=query.label,
+            before=query.before,
+            limit=query.limit + 1,
+        )
+        shown = found[: query.limit]
+        next_before = shown[-1].id if len(found) > query.limit else None
+        return {"events": [event_json(event) for event in shown], "next_before": next_before}
+
+    def lineage(self, model: str, version: str) -> Json:
+        """Return where a version, by number or label, comes from and what became of it."""
+        return lineage_of(self._house, self._jobs, self._find(model, version))
+
+    def approve(self, model: str, version: int, request: Approval, actor: str) -> Json:
+        """Say that a version may go under a label."""
+        return plain(vars(self._house.approve(model, version, request.label, actor, request.comment)))
+
+    def webhooks(self, query: WebhookQuery) -> Json:
+        """Return the webhooks, without their secrets."""
+        return {"webhooks": [plain(vars(hook)) for hook in self._house.webhooks(query.model)]}
+
+    def add_webhook(self, request: NewWebhook, actor: str) -> Json:
+        """Add a webhook, and return it with its secret."""
+        return plain(vars(self._house.add_webhook(**request.model_dump(), actor=actor)))
+
+    def remove_webhook(self, webhook: int, actor: str) -> None:
+        """Remove a webhook."""
+        self._house.remove_webhook(webhook, actor)
+
+    def deliveries(self, webhook: int, query: DeliveryQuery) -> Json:
+        """Return the deliveries of a webhook, newest first."""
+        found = self._house.deliveries(webhook, **query.model_dump())
+        return {"deliveries": [plain(vars(delivery)) for delivery in found]}
+
+    def redeliver(self, delivery: int) -> Json:
+        """Put a delivery into the outbox again."""
+        return plain(vars(self._house.redeliver(delivery)))
 
     def gate(self, model: str, label: str) -> Json:
         """Return the gate of a label."""
@@ -126,6 +200,11 @@ class RegistryOperations:
     def delete_version(self, model: str, version: int, actor: str) -> None:
         """Delete a version that no label needs."""
         self._house.delete_version(model, version, actor)
+
+    def _find(self, model: str, version: str) -> registry.Version:
+        if version.isdecimal():
+            return self._house.version(model, int(version))
+        return self._house.resolve(model, version)
 
     def _followed(self, move: registry.Promotion, wait_seconds: float) -> Json:
         self._on_move()

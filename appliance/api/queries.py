@@ -54,10 +54,35 @@ class VersionQuery(Request):
         return {**given, "states": self.state, "metrics": self.metric, "tags": tags_of(self.tag)}
 
 
+class EventQuery(Request):
+    """Which events of a model to list."""
+
+    kind: list[str] = Field([], description="Kinds of events, `gate.refused` for instance; none: all.")
+    version: int | None = Field(None, ge=1, description="Only what is about this version.")
+    label: str | None = Field(None, description="Only what is about this label.")
+    limit: Limit = 100
+    before: int | None = Field(None, ge=1, description="Only events with lower ids than this one.")
+
+
+class WebhookQuery(Request):
+    """Which webhooks to list."""
+
+    model: str | None = Field(None, description="Only those that hear of this model.")
+
+
+class DeliveryQuery(Request):
+    """Which deliveries of a webhook to list."""
+
+    state: str | None = Field(None, description="`pending`, `delivered`, `given_up` or `dropped`.")
+    limit: Limit = 100
+    before: int | None = Field(None, ge=1, description="Only deliveries with lower ids than this one.")
+
+
 class HistoryQuery(Request):
     """Which moves of a model's labels to list."""
 
     label: str | None = Field(None, description="Only the moves of this label.")
+    version: int | None = Field(None, ge=1, description="Only moves to this version or away from it.")
     limit: Limit = 100
     before: int | None = Field(None, ge=1, description="Only moves with lower ids than this one.")
 

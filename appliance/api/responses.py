@@ -151,3 +151,123 @@ class HistoryBody(Response):
 
     promotions: list[PromotionBody]
     next_before: int | None = Field(description="`before` of the next page; null on the last.")
+
+
+class EventBody(Response):
+    """A change."""
+
+    id: int
+    model: str
+    kind: str = Field(description="What happened, `version.ready` for instance.")
+    at: datetime
+    actor: str
+    version: int | None
+    label: str | None
+    from_version: int | None
+    to_version: int | None
+    reason: str
+    forced: bool
+    gate_report: GateReportBody | None
+    details: dict[str, Any]
+
+
+class EventsBody(Response):
+    """Changes, newest first."""
+
+    events: list[EventBody]
+    next_before: int | None = Field(description="`before` of the next page; null on the last.")
+
+
+class ApprovalBody(Response):
+    """Somebody's word that a version may go under a label."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: int
+    label: str
+    actor: str
+    comment: str
+    at: datetime
+
+
+class ApprovalNote(Response):
+    """An approval, as the lineage tells it."""
+
+    label: str
+    actor: str
+    at: datetime
+    comment: str
+
+
+class JobNote(Response):
+    """The job that made a version."""
+
+    id: str
+    state: str
+    file: str
+    function: str
+    submitted_by: str
+    attempts: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class DatedGateReport(GateReportBody):
+    """What a gate said, and when."""
+
+    at: datetime
+
+
+class LineageBody(Response):
+    """Where a version comes from and what became of it."""
+
+    version: VersionBody
+    job: JobNote | None = Field(description="null: the queue knows none of its id.")
+    curves: dict[str, list[tuple[int, float | str]]] = Field(
+        description="For each metric of training and evaluation its pairs of step and value, 100 at most."
+    )
+    gate_reports: dict[str, DatedGateReport] = Field(description="The newest of each label.")
+    moves: list[PromotionBody] = Field(description="Of labels, to the version or away from it; newest first.")
+    approvals: list[ApprovalNote]
+
+
+class WebhookBody(Response):
+    """A receiver of events."""
+
+    id: int
+    url: str
+    model: str | None
+    kinds: list[str]
+    description: str
+    actor: str
+    created_at: datetime
+    secret: str = Field(description="The key of its signatures; told once, when it is added, then empty.")
+
+
+class WebhooksBody(Response):
+    """The webhooks, oldest first."""
+
+    webhooks: list[WebhookBody]
+
+
+class DeliveryBody(Response):
+    """One event on its way to one receiver."""
+
+    id: int
+    webhook: int
+    event: int
+    kind: str
+    model: str
+    state: str = Field(description="`pending`, `delivered`, `given_up` or `dropped`.")
+    attempts: int
+    created_at: datetime
+    next_at: datetime | None
+    done_at: datetime | None
+    error: str
+
+
+class DeliveriesBody(Response):
+    """Deliveries, newest first."""
+
+    deliveries: list[DeliveryBody]

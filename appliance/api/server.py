@@ -85,7 +85,7 @@ async def _serve(
         except PortUnavailable as error:
             raise StartError(str(error)) from error
         app = build_app(
-            RegistryOperations(house, on_move=gateway.wake),
+            RegistryOperations(house, on_move=gateway.wake, jobs=jobs),
             jobs,
             jobs_root=settings.jobs_root,
             token=settings.token,

@@ -31,9 +31,16 @@ def registry_access(url: str | None) -> Iterator[Client]:
             yield client
         return
     with open_registry() as house:
+        from appliance.api.operations import RegistryOperations
         from appliance.cli.direct import DirectTransport
+        from appliance.cli.start import read_settings
+        from appliance.trainer.jobs import JobStore
 
-        yield Client.over(DirectTransport(house, default_actor()))
+        jobs = JobStore(read_settings().database_url, migrate=False)
+        try:
+            yield Client.over(DirectTransport(RegistryOperations(house, jobs=jobs), default_actor()))
+        finally:
+            jobs.close()
 
 
 @contextmanager

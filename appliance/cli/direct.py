@@ -10,7 +10,6 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
-import registry
 from appliance.api import models as bodies
 from appliance.api import queries
 from appliance.api.operations import RegistryOperations
@@ -55,6 +54,26 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
     ("DELETE", "/models/{model}/versions/{version}"): lambda do, asked, model, version: do.delete_version(
         model, int(version), asked.actor
     ),
+    ("GET", "/models/{model}/versions/{version}/lineage"): lambda do, asked, model, version: do.lineage(
+        model, version
+    ),
+    ("POST", "/models/{model}/versions/{version}/approvals"): lambda do, asked, model, version: do.approve(
+        model, int(version), asked.read(bodies.Approval), asked.actor
+    ),
+    ("GET", "/models/{model}/events"): lambda do, asked, model: do.events(
+        model, asked.read(queries.EventQuery)
+    ),
+    ("GET", "/webhooks"): lambda do, asked: do.webhooks(asked.read(queries.WebhookQuery)),
+    ("POST", "/webhooks"): lambda do, asked: do.add_webhook(asked.read(bodies.NewWebhook), asked.actor),
+    ("DELETE", "/webhooks/{webhook}"): lambda do, asked, webhook: do.remove_webhook(
+        int(webhook), asked.actor
+    ),
+    ("GET", "/webhooks/{webhook}/deliveries"): lambda do, asked, webhook: do.deliveries(
+        int(webhook), asked.read(queries.DeliveryQuery)
+    ),
+    ("POST", "/webhooks/deliveries/{delivery}/redeliver"): lambda do, asked, delivery: do.redeliver(
+        int(delivery)
+    ),
     ("GET", "/models/{model}/history"): lambda do, asked, model: do.history(
         model, asked.read(queries.HistoryQuery)
     ),
@@ -64,6 +83,9 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
     ),
     ("POST", "/models/{model}/labels/{label}/rollback"): lambda do, asked, model, label: do.rollback(
         model, label, asked.read(bodies.RollBack), asked.actor
+    ),
+    ("POST", "/models/{model}/labels/{label}/remove"): lambda do, asked, model, label: do.remove_label(
+        model, label, asked.read(bodies.RemoveLabel), asked.actor
     ),
     ("GET", "/models/{model}/gates/{label}"): lambda do, asked, model, label: do.gate(model, label),
     ("PUT", "/models/{model}/gates/{label}"): lambda do, asked, model, label: do.set_gate(
@@ -79,10 +101,10 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
 class DirectTransport:
     """Sends a client's requests to the operations on a registry. Raises the registry's own errors."""
 
-    def __init__(self, house: registry.Registry, actor: str) -> None:
-        """Take the registry, and who acts."""
+    def __init__(self, operations: RegistryOperations, actor: str) -> None:
+        """Take what the routes call, and who acts."""
         self.url = "the database"
-        self._operations, self._actor = RegistryOperations(house), actor
+        self._operations, self._actor = operations, actor
 
     def get(self, path: str, *, timeout_seconds: float | None = None, **query: Any) -> Any:
         """Return what a GET of `path` answers."""

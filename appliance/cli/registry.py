@@ -6,39 +6,27 @@ from typing import Any
 
 import click
 
-from appliance.cli.access import is_remote, open_registry, registry_access
+from appliance.cli.access import is_remote, registry_access
 from appliance.cli.failures import REFUSED, Failure
-from appliance.cli.output import json_option, print_json, print_record, print_table
-from appliance.cli.start import read_settings
-from appliance.client.results import Model, Promotion
+from appliance.cli.history import events, history
+from appliance.cli.lineage import card, compare, show
+from appliance.cli.options import expect_option, label_option, place_option, reason_option, wait_option
+from appliance.cli.output import json_option, print_json, print_table
+from appliance.cli.upkeep import migrate, sweep
+from appliance.cli.webhooks import webhook
+from appliance.client.results import Model, Promotion, Version
 
 STATES = ["pending", "ready", "failed", "deleted"]
 MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"])
-REMOTE = "Where the appliance is. Without it and APPLIANCE_URL the database of the settings is used directly."
-
-
-def place_option(command):  # type: ignore[no-untyped-def]
-    """Add `--url` to a registry command."""
-    return click.option("--url", metavar="URL", help=REMOTE)(command)
-
-
-label_option = click.option("--label", default="production", show_default=True)
-reason_option = click.option("--reason", default="", help="Why, for the history.")
-expect_option = click.option(
-    "--expect",
-    type=click.IntRange(min=0),
-    help="Refuse unless the label is on this version now (0: on none).",
-)
-wait_option = click.option(
-    "--wait",
-    type=click.FloatRange(0, 600),
-    help="For how many seconds to wait until it is served.  [default: 60 over HTTP, else 0]",
-)
 
 
 @click.group()
 def registry() -> None:
     """List, promote, roll back and guard model versions."""
+
+
+for command in (show, compare, card, history, events, webhook, sweep, migrate):
+    registry.add_command(command)
 
 
 @registry.command("list")
@@ -121,26 +109,18 @@ def _print_models(models: list[Model], as_json: bool) -> None:
 
 @registry.command()
 @click.argument("model")
-@click.argument("version")
+@click.option("--remove", metavar="LABEL", help="Take this label away; a rollback brings it back.")
+@reason_option
+@expect_option
 @place_option
 @json_option
-def show(model: str, version: str, url: str | None, as_json: bool) -> None:
-    """Show a VERSION of MODEL, by number or label."""
+def label(
+    model: str, remove: str | None, reason: str, expect: int | None, url: str | None, as_json: bool
+) -> None:
+    """List the labels of MODEL, or take one away. `promote` moves them."""
     with registry_access(url) as access:
-        found = access.version(model, version)
-    if as_json:
-        print_json(found)
-    else:
-        print_record({**vars(found), "signatures": list(found.signatures)})
-
-
-@registry.command()
-@click.argument("model")
-@place_option
-@json_option
-def labels(model: str, url: str | None, as_json: bool) -> None:
-    """List the labels of MODEL."""
-    with registry_access(url) as access:
+        if remove is not None:
+            access.remove_label(model, remove, expect=expect, reason=reason)
         found = access.labels(model)
     if as_json:
         print_json(found)
@@ -204,40 +184,6 @@ def rollback(
 
 @registry.command()
 @click.argument("model")
-@click.option("--label", help="Only the moves of this label.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(min=1), metavar="ID", help="Only moves before this one.")
-@place_option
-@json_option
-def history(
-    model: str, label: str | None, limit: int, before: int | None, url: str | None, as_json: bool
-) -> None:
-    """List the moves of MODEL's labels, newest first."""
-    with registry_access(url) as access:
-        moves = access.history(model, label=label, limit=limit, before=before)
-    if as_json:
-        print_json(moves)
-        return
-    columns = ["id", "at", "label", "action", "from", "to", "forced", "by", "reason"]
-    rows = [
-        (
-            move.id,
-            move.at,
-            move.label,
-            move.action,
-            move.from_version,
-            move.to_version,
-            "yes" if move.forced else "",
-            move.actor,
-            move.reason,
-        )
-        for move in moves
-    ]
-    print_table(columns, rows, f"No label of model {model} has moved.")
-
-
-@registry.command()
-@click.argument("model")
 @label_option
 @click.option("--rule", "rules", multiple=True, metavar="RULE", help="A rule, 'auc >= 0.69' for instance.")
 @click.option("--clear", is_flag=True, help="Remove all rules.")
@@ -292,35 +238,53 @@ def delete(model: str, version: int, url: str | None) -> None:
 
 
 @registry.command()
+@click.argument("model")
+@click.argument("tags", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--version", type=click.IntRange(min=1), help="[default: the model itself]")
+@click.option("--remove", "removed", multiple=True, metavar="KEY", help="Take this tag away.")
+@click.option("--description", help="Say this of it, in place of what is said.")
+@place_option
 @json_option
-def sweep(as_json: bool) -> None:
-    """Remove what interrupted publishing has left behind. Works where the database is, not over HTTP."""
-    _refuse_remote("sweep")
-    with open_registry() as house:
-        removed = house.sweep()
+def tag(
+    model: str,
+    tags: tuple[str, ...],
+    version: int | None,
+    removed: tuple[str, ...],
+    description: str | None,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Set or remove tags of MODEL or of one of its versions, or describe it; then show its tags."""
+    if not all("=" in text for text in tags):
+        raise click.UsageError("Write a tag as KEY=VALUE; --remove KEY takes one away.")
+    given = dict(text.split("=", 1) for text in tags)
+    with registry_access(url) as access:
+        found: Model | Version = access.model(model) if version is None else access.version(model, version)
+        wanted = {key: value for key, value in {**found.tags, **given}.items() if key not in removed}
+        new_tags = wanted if wanted != found.tags else None
+        changes: dict[str, Any] = {"tags": new_tags, "description": description}
+        if any(value is not None for value in changes.values()):
+            if version is None:
+                found = access.describe_model(model, **changes)
+            else:
+                found = access.describe_version(model, version, **changes)
     if as_json:
-        print_json(removed)
+        print_json(found)
     else:
-        rows = [(entry.model, entry.version, entry.uri, entry.reason) for entry in removed]
-        print_table(["model", "version", "removed", "why"], rows, "There was nothing to remove.")
+        print_table(["tag", "value"], sorted(found.tags.items()), "It has no tags.")
 
 
 @registry.command()
-def migrate() -> None:
-    """Bring the database to this release. Works where the database is, not over HTTP."""
-    _refuse_remote("migrate")
-    with open_registry(migrate=True):
-        from appliance.trainer.jobs import JobStore
-
-        JobStore(read_settings().database_url).close()
-    click.echo("the database is up to date")
-
-
-def _refuse_remote(command: str) -> None:
-    if is_remote(None):
-        raise Failure(
-            f"{command} works on the database itself: unset APPLIANCE_URL, set APPLIANCE_DATABASE_URL"
-        )
+@click.argument("model")
+@click.argument("version", type=click.IntRange(min=1))
+@label_option
+@click.option("--comment", default="", help="What you have looked at.")
+@place_option
+def approve(model: str, version: int, label: str, comment: str, url: str | None) -> None:
+    """Say that VERSION of MODEL may go under a label, for gates that ask for an approval."""
+    with registry_access(url) as access:
+        access.approve(model, version, label=label, comment=comment)
+    click.echo(f"approved version {version} of {model} for {label}")
 
 
 def _wait(wait: float | None, url: str | None) -> float:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from appliance.card import render_card
 from appliance.client.errors import InvalidRequest
-from appliance.client.results import Gate, GateReport, Model, Promotion, Version, parse
+from appliance.client.results import Gate, GateReport, HistoryEvent, Model, Promotion, Version, parse
 from appliance.client.transport import Sender, segment
 
 API = "/api/v1"
@@ -170,19 +171,88 @@ class RegistryCalls:
             Promotion, self._transport.send(method, path, body, timeout_seconds=wait + self._timeout_seconds)
         )
 
+    def remove_label(
+        self, model: str, label: str, *, expect: int | None = None, reason: str = ""
+    ) -> Promotion:
+        """Take a label away; `rollback` brings it back. The arguments are those of `promote`."""
+        path = f"{_model_path(model)}/labels/{segment(label)}/remove"
+        return parse(Promotion, self._transport.send("POST", path, {"expect": expect, "reason": reason}))
+
     def history(
-        self, model: str, *, label: str | None = None, limit: int | None = None, before: int | None = None
+        self,
+        model: str,
+        *,
+        label: str | None = None,
+        version: int | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[Promotion]:
-        """Return the moves of a model's labels, newest first: `limit` at most, with ids below `before`."""
+        """Return the moves of a model's labels, newest first.
+
+        Args:
+            model: the model.
+            label: only the moves of this label.
+            version: only moves to this version or away from it.
+            limit: how many at most; None: all.
+            before: only moves with lower ids.
+        """
         path, found = _model_path(model) + "/history", list[Promotion]()
         while limit is None or len(found) < limit:
             length = _PAGE if limit is None else min(limit - len(found), _PAGE)
-            page = self._transport.get(path, label=label, limit=length, before=before)
+            page = self._transport.get(path, label=label, version=version, limit=length, before=before)
             found += [parse(Promotion, entry) for entry in page["promotions"]]
             before = page["next_before"]
             if before is None:
                 break
         return found
+
+    def model_events(
+        self,
+        model: str,
+        *,
+        kinds: Sequence[str] = (),
+        version: int | None = None,
+        label: str | None = None,
+        limit: int = 100,
+        before: int | None = None,
+    ) -> list[HistoryEvent]:
+        """Return the changes of a model and of all that belongs to it, newest first.
+
+        Args:
+            model: the model.
+            kinds: kinds of events, `gate.refused` for instance; none: all.
+            version: only what is about this version.
+            label: only what is about this label.
+            limit: how many at most, 1000 at most.
+            before: only events with lower ids.
+        """
+        page = self._transport.get(
+            _model_path(model) + "/events",
+            kind=list(kinds),
+            version=version,
+            label=label,
+            limit=limit,
+            before=before,
+        )
+        return [parse(HistoryEvent, entry) for entry in page["events"]]
+
+    def lineage(self, model: str, version: int | str) -> Mapping[str, Any]:
+        """Return where a version, by number or label, comes from and what became of it.
+
+        Returns:
+            `version`, `job`, `curves` (for each metric of training and evaluation its pairs of step and
+            value), `gate_reports` by label, `moves`, `approvals`.
+        """
+        return self._transport.get(f"{_model_path(model)}/versions/{segment(version)}/lineage")
+
+    def card(self, model: str, version: int | str) -> str:
+        """Return the model card of a version, by number or label, in Markdown."""
+        return render_card(self.lineage(model, version))
+
+    def approve(self, model: str, version: int, *, label: str = "production", comment: str = "") -> None:
+        """Say that a version may go under a label, for gates that ask for an approval by another."""
+        path = f"{_model_path(model)}/versions/{segment(version)}/approvals"
+        self._transport.send("POST", path, {"label": label, "comment": comment})
 
     def gate(self, model: str, *, label: str = "production") -> Gate:
         """Return the gate of a label."""

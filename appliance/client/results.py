@@ -181,3 +181,56 @@ class GateReport:
 
     passed: bool
     checks: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class HistoryEvent:
+    """One change of a model or of what belongs to it."""
+
+    id: int
+    model: str
+    kind: str
+    """What happened, `version.ready` for instance."""
+    at: datetime
+    actor: str = ""
+    version: int | None = None
+    label: str | None = None
+    from_version: int | None = None
+    to_version: int | None = None
+    reason: str = ""
+    forced: bool = False
+    gate_report: Mapping[str, Any] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A receiver of events."""
+
+    id: int
+    url: str
+    model: str | None = None
+    kinds: Sequence[str] = ()
+    description: str = ""
+    actor: str = ""
+    created_at: datetime | None = None
+    secret: str = field(default="", repr=False)
+    """The key of its signatures; told once, when it is added."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One event on its way to one receiver."""
+
+    id: int
+    webhook: int
+    event: int
+    kind: str
+    model: str
+    state: str
+    """`pending`, `delivered`, `given_up` or `dropped`."""
+    attempts: int = 0
+    created_at: datetime | None = None
+    next_at: datetime | None = None
+    done_at: datetime | None = None
+    error: str = ""

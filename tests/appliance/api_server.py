@@ -49,7 +49,7 @@ def running_house(home: Path, token: str = "", jobs_root: Path | None = None) ->
     url = f"sqlite:///{home / 'appliance.db'}"
     registry, jobs = Registry(url, home / "models"), JobStore(url)
     app = build_app(
-        RegistryOperations(registry),
+        RegistryOperations(registry, jobs=jobs),
         jobs,
         jobs_root=jobs_root or home / "jobs",
         token=token,

@@ -205,7 +205,7 @@ def test_registry_commands_work_with_and_without_a_server(
     ]
     assert history[0]["actor"]
     assert registry("history", model).stdout.splitlines()[0].split()[:4] == ["id", "at", "label", "action"]
-    assert registry("labels", model).stdout.splitlines()[1].split() == ["production", "1"]
+    assert registry("label", model).stdout.splitlines()[1].split() == ["production", "1"]
     assert json.loads(registry("show", model, "production", "--json").stdout)["version"] == 1
     assert "auc=0.7" in registry("show", model, "1").stdout
     assert model in registry("list").stdout

@@ -38,20 +38,26 @@ def test_every_route_says_what_it_does_and_where_it_belongs(description: dict[st
         assert set(operation["tags"]) <= known, (method, path)
         assert operation["tags"], (method, path)
         for parameter in operation.get("parameters", ()):
-            if path.startswith("/models"):
+            if path.startswith(("/models", "/webhooks")):
                 assert parameter["description"], (method, path, parameter["name"])
 
 
 def test_routes_of_the_registry_say_what_they_answer(description: dict[str, Any]) -> None:
     for method, path, operation in operations(description):
-        if path.startswith("/models") and "204" not in operation["responses"]:
-            schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        told = operation["responses"]
+        success = next(told[status] for status in ("200", "201", "204") if status in told)
+        if path.startswith(("/models", "/webhooks")) and "application/json" in success.get("content", {}):
+            schema = success["content"]["application/json"]["schema"]
             assert "$ref" in schema, (method, path)
             assert "ErrorBody" in str(operation["responses"]["404"]), (method, path)
 
 
 def test_command_without_a_server_knows_the_same_routes(description: dict[str, Any]) -> None:
-    served = {(method, path) for method, path, _ in operations(description) if path.startswith("/models")}
+    served = {
+        (method, path)
+        for method, path, _ in operations(description)
+        if path.startswith(("/models", "/webhooks")) and not path.endswith("/card")
+    }
     assert served == set(ROUTES)
 
 

@@ -212,7 +212,7 @@ def test_sigterm_stops_everything_even_a_running_job(up: Appliance, tmp_path: Pa
     assert not (up.home / "gateway.json").exists()
     kept = run_command(
         "registry",
-        "labels",
+        "label",
         MODEL,
         "--json",
         environment={"APPLIANCE_HOME": str(up.home), "APPLIANCE_URL": ""},
