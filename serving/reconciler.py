@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry import ModelState, Registry, ServingReport, ServingTarget
-from registry.errors import DatabaseError, NotFound, UndoRefused
+from registry.errors import Conflict, DatabaseError, NotFound, UndoRefused
 from serving.routing import ModelRoute, Routes, follow
 from serving.runtime import Load, Runtime, RuntimeUnavailable, States, VersionState
 
@@ -81,6 +81,7 @@ class Reconciler:
         self._needed_at: dict[tuple[str, int], float] = {}
         self._asked_at: dict[tuple[str, int], float] = {}
         self._resting: dict[tuple[str, int], _Rest] = {}
+        self._damaged: dict[tuple[str, int], str] = {}
         self._proven: set[int] = set()
         self._before: dict[str, ModelRoute] = {}
         self._look_due, self._suspicious = 0.0, False
@@ -198,7 +199,9 @@ class Reconciler:
             return
         self._suspicious = False
         try:
-            states = self._runtime.states({*self._loads, *(target.model for target in self._targets)})
+            states = self._with_damaged(
+                self._runtime.states({*self._loads, *(target.model for target in self._targets)})
+            )
             self._move_routes(states)
             self._choose_loads(states, now)
             self._runtime.apply(list(self._loads.values()))
@@ -249,7 +252,7 @@ class Reconciler:
         loaded: dict[str, list[int]] = {}
         for model, version in sorted(self._needed_at):
             rest = self._resting.get((model, version))
-            if model in paths and (rest is None or rest.until <= now):
+            if model in paths and (rest is None or rest.until <= now) and self._sound(states, model, version):
                 loaded.setdefault(model, []).append(version)
                 self._asked_at.setdefault((model, version), now)
         self._asked_at = {key: at for key, at in self._asked_at.items() if key[1] in loaded.get(key[0], ())}
@@ -257,6 +260,38 @@ class Reconciler:
             model: Load(model, paths[model], tuple(versions), self._labels(model, versions))
             for model, versions in loaded.items()
         }
+
+    def _sound(self, states: States, model: str, version: int) -> bool:
+        """Compare the files with what was published, before the version is asked for; a damaged one rests."""
+        key = (model, version)
+        if key in self._asked_at or _state(states, model, version).available:
+            return True
+        try:
+            damages = self._registry.damages(model, version)
+        except DatabaseError:
+            return False  # Looked at again in the next step; what is loaded already stays.
+        except (OSError, Conflict, NotFound) as error:
+            # The store does not answer, or the version has just been deleted: the runtime will say the same.
+            log.info("files_not_checked", extra={"model": model, "version": version, "error": str(error)})
+            damages = []
+        if not damages:
+            self._damaged.pop(key, None)
+            return True
+        error_text = f"its files are damaged: {'; '.join(map(str, damages))}"
+        log.error("version_damaged", extra={"model": model, "version": version, "error": error_text})
+        before = self._resting.get(key)
+        pause = min(2 * before.pause, RETRY_SECONDS[1]) if before else RETRY_SECONDS[0]
+        self._resting[key] = _Rest(error_text, time.monotonic() + pause, pause)
+        self._damaged[key] = error_text
+        return False
+
+    def _with_damaged(self, states: States) -> States:
+        """Return the states with the versions that were not asked for because their files are damaged."""
+        shown = {model: dict(versions) for model, versions in states.items()}
+        for (model, version), error in self._damaged.items():
+            if not _state(states, model, version).available:
+                shown.setdefault(model, {})[version] = VersionState("END", error)
+        return shown
 
     def _labels(self, model: str, versions: Sequence[int]) -> dict[str, int]:
         answering = self.routes.models.get(model, ModelRoute()).answering
@@ -297,6 +332,7 @@ class Reconciler:
     def _rest_failed(self, states: States, now: float) -> None:
         """Leave failed versions out for a while: a runtime tries again only what was left out."""
         self._resting = {key: rest for key, rest in self._resting.items() if key in self._needed_at}
+        self._damaged = {key: error for key, error in self._damaged.items() if key in self._resting}
         for key in self._needed_at:
             state = _state(states, *key)
             if state.available:

@@ -33,6 +33,7 @@ from appliance.api.queries import (
 )
 from appliance.api.waiting import wait_until_served
 from appliance.trainer.jobs import JobStore
+from registry.predictions import Predictor
 
 Json = dict[str, Any]
 
@@ -45,6 +46,7 @@ class RegistryOperations:
         house: registry.Registry,
         on_move: Callable[[], None] = lambda: None,
         jobs: JobStore | None = None,
+        predictor: Predictor | None = None,
     ) -> None:
         """Take the registry, and what else there is.
 
@@ -52,8 +54,10 @@ class RegistryOperations:
             house: the registry.
             on_move: called when a label has moved, so that nobody waits for a poll.
             jobs: the queue, for the lineage of versions.
+            predictor: runs a version, for gates that ask for a prediction.
         """
         self._house, self._on_move, self._jobs = house, on_move, jobs
+        self._predictor = predictor
 
     @property
     def house(self) -> registry.Registry:
@@ -105,6 +109,7 @@ class RegistryOperations:
             actor=actor,
             reason=request.reason,
             force=request.force,
+            predictor=self._predictor,
             **_expectation(request.expect),
         )
         return self._followed(move, request.wait_seconds)
@@ -195,7 +200,7 @@ class RegistryOperations:
 
     def check_gate(self, model: str, version: int, label: str) -> Json:
         """Return what the gate of a label says about a version; nothing moves."""
-        return self._house.check_gate(model, version, label).to_json()
+        return self._house.check_gate(model, version, label, predictor=self._predictor).to_json()
 
     def delete_version(self, model: str, version: int, actor: str) -> None:
         """Delete a version that no label needs."""

@@ -17,6 +17,7 @@ from appliance.settings import Settings
 from appliance.startup import StartError, bind
 from appliance.trainer.jobs import JobStore
 from registry.webhooks import WebhookDispatcher
+from serving import smoke
 from serving.gateway import EmbeddedRuntime, Gateway, PortUnavailable, SidecarRuntime
 
 GRACE_SECONDS = 10
@@ -85,7 +86,7 @@ async def _serve(
         except PortUnavailable as error:
             raise StartError(str(error)) from error
         app = build_app(
-            RegistryOperations(house, on_move=gateway.wake, jobs=jobs),
+            RegistryOperations(house, on_move=gateway.wake, jobs=jobs, predictor=smoke.predict),
             jobs,
             jobs_root=settings.jobs_root,
             token=settings.token,

@@ -35,10 +35,12 @@ def registry_access(url: str | None) -> Iterator[Client]:
         from appliance.cli.direct import DirectTransport
         from appliance.cli.start import read_settings
         from appliance.trainer.jobs import JobStore
+        from serving import smoke
 
         jobs = JobStore(read_settings().database_url, migrate=False)
         try:
-            yield Client.over(DirectTransport(RegistryOperations(house, jobs=jobs), default_actor()))
+            operations = RegistryOperations(house, jobs=jobs, predictor=smoke.predict)
+            yield Client.over(DirectTransport(operations, default_actor()))
         finally:
             jobs.close()
 

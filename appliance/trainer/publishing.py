@@ -11,8 +11,10 @@ import appliance
 from appliance.trainer.task_spec import TaskSpec
 from registry import Registry, Version
 from registry.errors import Conflict, ModelNotFound
+from registry.signatures import read_signatures
+from serving import smoke
 
-__all__ = ["libraries", "promote", "publish", "read_signatures", "version_of_job"]
+__all__ = ["libraries", "promote", "publish", "version_of_job"]
 
 LIBRARIES = ("tensorflow", "keras", "numpy")
 
@@ -73,7 +75,12 @@ def promote(registry: Registry, version: Version, task: TaskSpec) -> dict[str, A
         actor = task.spec.submitted_by or f"job {task.job}"
         try:
             registry.promote(
-                version.model, version.version, label=label, actor=actor, reason=f"trained by job {task.job}"
+                version.model,
+                version.version,
+                label=label,
+                actor=actor,
+                reason=f"trained by job {task.job}",
+                predictor=smoke.predict,
             )
         except Conflict as refusal:
             return {"promotion_refused": str(refusal)}
@@ -84,38 +91,3 @@ def libraries() -> dict[str, str]:
     """Return the versions of what a model's graph and values depend on."""
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), "estimator-appliance": appliance.__version__, **versions}
-
-
-def read_signatures(export: str) -> dict[str, Any]:
-    """Return the signatures of a SavedModel as JSON holds them.
-
-    Returns:
-        By name: `method_name`, and `inputs` and `outputs`, each by alias `{"dtype", "shape"}`: the dtype's
-        name such as `float32`; the shape with None for an unknown dimension, None for an unknown rank.
-    """
-    import tensorflow as tf
-    from tensorflow.python.saved_model.loader_impl import parse_saved_model
-
-    saved = parse_saved_model(export)
-    graph = next(meta for meta in saved.meta_graphs if tf.saved_model.SERVING in meta.meta_info_def.tags)
-
-    def tensors(infos: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            alias: {
-                "dtype": tf.as_dtype(info.dtype).name,
-                "shape": tf.TensorShape(info.tensor_shape).as_list()
-                if not info.tensor_shape.unknown_rank
-                else None,
-            }
-            for alias, info in sorted(infos.items())
-        }
-
-    return {
-        name: {
-            "method_name": signature.method_name,
-            "inputs": tensors(signature.inputs),
-            "outputs": tensors(signature.outputs),
-        }
-        for name, signature in sorted(graph.signature_def.items())
-        if not name.startswith("__")
-    }

@@ -148,6 +148,46 @@ def test_an_unneeded_version_lingers_for_requests_just_routed_to_it(registry, ru
     assert runtime.applied[-1] == (1, 2, 3)
 
 
+@pytest.mark.parametrize("damage", ["truncated", "changed", "missing"])
+def test_a_damaged_version_is_never_loaded_and_its_promotion_undone(registry, runtime, reconciler, damage):
+    serve(registry, runtime, reconciler, 1)
+    promote(registry, 2)
+    file = Path(registry.version("census", 2).uri) / "saved_model.pb"
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(b"gra" if damage == "truncated" else b"grapH")
+    reconciler.step()
+    assert registry.labels("census") == {"production": 1}
+    reason = registry.history("census")[0].reason
+    assert f"its files are damaged: saved_model.pb is {damage}" in reason
+    reconciler.step()
+    assert all(2 not in versions for versions in runtime.applied)
+    assert reconciler.routes.resolve("census") == 1
+
+
+def test_a_damaged_version_that_served_before_is_loaded_once_its_files_are_restored(
+    registry, runtime, reconciler, monkeypatch
+):
+    """The gateway restarts on a damaged disk: nothing to go back to, so it waits and says why."""
+    monkeypatch.setattr(reconciler_module, "RETRY_SECONDS", (0.0, 0.0))
+    serve(registry, runtime, reconciler, 1)
+    file = Path(registry.version("census", 1).uri) / "saved_model.pb"
+    file.write_bytes(b"gra")
+    again = ScriptedRuntime()
+    restarted = Reconciler(registry, again, name="gateway-1")
+    restarted.step()
+    look(restarted)
+    assert registry.labels("census") == {"production": 1}
+    assert all(1 not in versions for versions in again.applied)
+    told = restarted.state()["models"]["census"]["versions"][1]
+    assert told["state"] == "END"
+    assert "saved_model.pb is truncated (3 bytes instead of 5)" in told["error"]
+    file.write_bytes(b"graph")
+    look(restarted)
+    assert again.applied[-1] == (1,)
+
+
 def test_a_promotion_whose_version_will_not_load_is_undone(registry, runtime, reconciler):
     serve(registry, runtime, reconciler, 1)
     promote(registry, 2)
