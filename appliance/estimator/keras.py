@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
+from appliance.estimator.eager_values import eagerly
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.export import PredictOutput
 from appliance.estimator.keras_state import (
     GraphState,
     Names,
     build,
-    eagerly,
     model_variables,
     values_of,
 )

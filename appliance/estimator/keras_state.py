@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
 
+from appliance.estimator.eager_values import eagerly, graph_constants
 from appliance.estimator.model_fn import ModeKeys
 
 _AUTO_NAMED = frozenset({"seed_generator", "variable"})
-
-
-@contextlib.contextmanager
-def eagerly() -> Iterator[None]:
-    """Run the body as if no graph were being built."""
-    with tf.Graph().as_default(), context.eager_mode():
-        yield
 
 
 class Names:
@@ -124,11 +116,11 @@ class GraphState:
         """Let the layers and metrics use the graph's variables; yields the `keras.StatelessScope`."""
         import keras
 
-        scope = keras.StatelessScope()
+        scope = keras.StatelessScope(collect_losses=True)
         # Set here, and not by the constructor, which would read every variable: a gather of some rows of an
         # embedding then takes all of them out first.
         scope.state_mapping.update({id(variable): twin for variable, twin in self._state + self._metrics})
-        with _graph_constants(self._model), scope:
+        with graph_constants(self._model), scope:
             yield scope
 
     def updates(self, scope: Any, loss: Any) -> list[Any]:
@@ -212,36 +204,3 @@ def _assignments(scope: Any, pairs: Sequence[tuple[Any, Any]], loss: Any) -> lis
             if value is not twin:
                 operations.append(twin.assign(tf.cast(value, twin.dtype), read_value=False))
     return operations
-
-
-@contextlib.contextmanager
-def _graph_constants(model: Any) -> Iterator[None]:
-    """Replace, in all layers, eager tensors and lookup tables by the graph's own, for the time of the body.
-
-    Preprocessing layers have them: the mean of a Normalization, the vocabulary of a StringLookup.
-    """
-    replaced: list[tuple[Any, str, Any]] = []
-    try:
-        for layer in model._flatten_layers(include_self=True):
-            for name, new in _replacements(layer).items():
-                replaced.append((layer, name, vars(layer)[name]))
-                object.__setattr__(layer, name, new)
-        yield
-    finally:
-        for layer, name, old in replaced:
-            object.__setattr__(layer, name, old)
-
-
-def _replacements(layer: Any) -> Mapping[str, Any]:
-    new: dict[str, Any] = {}
-    for name, value in vars(layer).items():
-        if isinstance(value, tf.lookup.experimental.MutableHashTable | tf.lookup.StaticHashTable):
-            with eagerly():
-                keys, values = (tensor.numpy() for tensor in value.export())
-            rows = tf.lookup.KeyValueTensorInitializer(keys, values, value.key_dtype, value.value_dtype)
-            with eagerly():
-                default = value._default_value.numpy()
-            new[name] = tf.lookup.StaticHashTable(rows, default)
-        elif isinstance(value, ops.EagerTensor) and value.dtype not in (tf.resource, tf.variant):
-            new[name] = tf.constant(value.numpy())
-    return new

@@ -1,5 +1,8 @@
 """Keras 3 models as Estimators: the same numbers as `fit`, by the engine of all Estimators."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -202,6 +205,55 @@ def test_sample_weights_scale_the_loss(tmp_path):
     batches = (weights[:, None] * (y - model.predict(x, verbose=0)) ** 2).reshape(4, 16).mean(axis=1)
     penalty = sum(float(loss) for loss in model.losses)
     np.testing.assert_allclose(results["loss"], batches.mean() + penalty, rtol=1e-5)
+
+
+class Penalty(keras.layers.Layer):
+    """Adds the mean square of what it passes on to the loss."""
+
+    def call(self, inputs):
+        self.add_loss(0.1 * keras.ops.mean(keras.ops.square(inputs)))
+        return inputs
+
+
+def test_losses_that_layers_add_count(tmp_path):
+    x, y = table()
+    layers = [keras.Input([4]), keras.layers.Dense(8, "relu", activity_regularizer="l1"), Penalty()]
+    model = compiled(keras.Sequential([*layers, keras.layers.Dense(1)]), keras.optimizers.SGD(0.01))
+    estimator = model_to_estimator(model, model_dir=tmp_path)
+    losses, expected = Losses(), BatchLosses()
+    estimator.train(feed(x, y), hooks=[losses])
+    model.fit(x, y, batch_size=16, shuffle=False, verbose=0, callbacks=[expected])
+    np.testing.assert_allclose(losses.values, expected.values, rtol=1e-5)
+    np.testing.assert_allclose(
+        estimator.evaluate(feed(x, y))["loss"],
+        np.mean([model.test_on_batch(x[i : i + 16], y[i : i + 16]) for i in (0, 16, 32, 48)]),
+        rtol=1e-5,
+    )
+
+
+def test_calls_leave_no_graph_behind(tmp_path):
+    x, y = table()
+    estimator = model_to_estimator(compiled(functional()), model_dir=tmp_path)
+    graphs = []
+
+    class Keep(tf.compat.v1.train.SessionRunHook):
+        def begin(self):
+            graphs.append(weakref.ref(tf.compat.v1.get_default_graph()))
+
+    for _ in range(2):
+        estimator.train(feed({"x": x}, y), hooks=[Keep()])
+        estimator.evaluate(feed({"x": x}, y), hooks=[Keep()])
+    list(estimator.predict(feed({"x": x}), hooks=[Keep()]))
+    gc.collect()
+    assert len(graphs) == 5
+    assert not any(graph() for graph in graphs)
+
+
+def test_optimizers_that_scale_the_loss_are_refused(tmp_path):
+    x, y = table()
+    model = compiled(functional(), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
+    with pytest.raises(ValueError, match=r"scales the loss.*mixed_bfloat16"):
+        model_to_estimator(model, model_dir=tmp_path).train(feed({"x": x}, y))
 
 
 def test_names_do_not_depend_on_what_was_built_before(tmp_path):

@@ -31,7 +31,7 @@ _RULES: Mapping[str, tuple[Callable[..., GraphOptimizer], tuple[str, ...]]] = {
     "SGD": (SGD, ("momentum", "nesterov")),
 }
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-_BEYOND_THE_RULES = ("weight_decay", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+_BEYOND_THE_RULES = ("weight_decay", "use_ema", "gradient_accumulation_steps")
 
 
 def is_keras(optimizer: Any) -> bool:
@@ -42,9 +42,18 @@ def is_keras(optimizer: Any) -> bool:
 
 
 def from_keras(optimizer: Any) -> GraphOptimizer:
-    """Return a graph optimizer with the settings of a Keras 3 optimizer, which is left as it is."""
-    forget_variables(optimizer)
+    """Return a graph optimizer with the settings of a Keras 3 optimizer, which is left as it is.
+
+    Raises:
+        ValueError: it scales the loss.
+    """
     kind = type(optimizer).__name__
+    if kind == "LossScaleOptimizer" or optimizer.loss_scale_factor:
+        raise ValueError(
+            f"The optimizer {optimizer.name!r} scales the loss, as float16 needs, which is not supported. "
+            "Use bfloat16, which needs no scaling: for a Keras model, the dtype policy 'mixed_bfloat16'."
+        )
+    forget_variables(optimizer)
     if kind not in _RULES or any(getattr(optimizer, name) for name in _BEYOND_THE_RULES):
         return KerasRule(optimizer)
     rule, names = _RULES[kind]
