@@ -181,7 +181,7 @@ def initial_value(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.RandomState(zlib.crc32(name.encode())).normal(0, 0.3, shape).astype(np.float32)
 
 
-class _FixedWeights(tf.compat.v1.train.SessionRunHook):
+class FixedWeights(tf.compat.v1.train.SessionRunHook):
     """Sets every trainable variable to `initial_value` at the start."""
 
     def begin(self) -> None:
@@ -208,14 +208,14 @@ def run(est: Any, name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as model_dir:
         config = est.RunConfig(model_dir=model_dir, save_summary_steps=1, tf_random_seed=1)
         estimator = build(est, config=config)
-        estimator.train(lambda: dataset(BATCH), steps=STEPS, hooks=[_FixedWeights()])
+        estimator.train(lambda: dataset(BATCH), steps=STEPS, hooks=[FixedWeights()])
         metrics = estimator.evaluate(lambda: dataset(EVAL_BATCH))
         predictions = list(estimator.predict(lambda: dataset(5).take(1)))
         checkpoint = tf.train.latest_checkpoint(model_dir)
         results = {
-            "losses": _losses(model_dir),
+            "losses": losses(model_dir),
             "metrics": {key: float(value) for key, value in sorted(metrics.items())},
-            "predictions": _plain(predictions),
+            "predictions": plain(predictions),
             "variables": {key: list(shape) for key, shape in sorted(tf.train.list_variables(checkpoint))},
         }
         if name in EXPORTED:
@@ -223,7 +223,7 @@ def run(est: Any, name: str) -> dict[str, Any]:
         return results
 
 
-def _losses(model_dir: str) -> list[float]:
+def losses(model_dir: str) -> list[float]:
     by_step = {}
     for path in glob.glob(os.path.join(model_dir, "events.*")):
         for event in tf.compat.v1.train.summary_iterator(path):
@@ -233,7 +233,7 @@ def _losses(model_dir: str) -> list[float]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _plain(predictions: list[dict[str, Any]]) -> dict[str, Any]:
+def plain(predictions: list[dict[str, Any]]) -> dict[str, Any]:
     stacked = {key: np.stack([prediction[key] for prediction in predictions]) for key in predictions[0]}
     return {
         _joined(key): value.astype(str).tolist() if value.dtype == object else value.tolist()
