@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from sqlalchemy import select
+from sqlalchemy import select, union_all
 from sqlalchemy.orm import Session
 
 from registry import events, gatekeeping, versions
@@ -236,7 +236,10 @@ def history(
     if label is not None:
         rows = rows.where(PromotionRow.label == label)
     if version is not None:
-        rows = rows.where((PromotionRow.to_version == version) | (PromotionRow.from_version == version))
+        # Two looks into two indexes: an OR would be answered by walking through the whole history.
+        ways = (PromotionRow.to_version, PromotionRow.from_version)
+        found = (select(PromotionRow.id).where(PromotionRow.model == model, way == version) for way in ways)
+        rows = rows.where(PromotionRow.id.in_(union_all(*found)))
     if before is not None:
         rows = rows.where(PromotionRow.id < before)
     if after is not None:
