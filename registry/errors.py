@@ -23,6 +23,7 @@ RegistryError
 │   ├── UndoRefused
 │   └── GateRefused
 ├── PublishFailed               the version is kept as `failed`
+├── ArtifactsUnavailable        the store of the files does not answer
 └── DatabaseError
     ├── DatabaseUnavailable
     ├── DatabaseTooOld
@@ -314,6 +315,19 @@ class PublishFailed(RegistryError):
         return (
             f"Cannot publish version {self.version} of model {self.model!r}: {self.reason}. "
             "Nothing of it is visible; publish again once the cause is gone."
+        )
+
+
+class ArtifactsUnavailable(RegistryError):
+    """The store of the files does not answer, so nobody knows whether a version's files are there."""
+
+    def __init__(self, uri: str, reason: str) -> None:
+        super().__init__(uri, reason)
+        self.uri, self.reason = uri, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Cannot look at the files in {self.uri!r}: {self.reason}. Check that the store can be reached."
         )
 
 

@@ -83,7 +83,8 @@ class LabelOperations(Operations):
 
         Raises:
             ModelNotFound, VersionNotFound: as they say.
-            VersionNotReady, ArtifactMissing: the version cannot be served.
+            VersionNotReady, ArtifactMissing, ArtifactDamaged: the version cannot be served.
+            ArtifactsUnavailable: the store of the files does not answer. A rollback does not mind.
             LabelMoved: the label is not on the expected version.
             GateRefused: carries the report; the refusal is an event of the history.
             InvalidInput: a bad label name, no actor, or force without a reason.

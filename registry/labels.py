@@ -9,6 +9,7 @@ looks like an earlier one.
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Mapping
 
 from sqlalchemy import select, union_all
@@ -19,6 +20,7 @@ from registry.artifacts import ArtifactStore
 from registry.errors import (
     ArtifactDamaged,
     ArtifactMissing,
+    ArtifactsUnavailable,
     InvalidInput,
     LabelMoved,
     LabelNotFound,
@@ -31,6 +33,8 @@ from registry.records import GateCheck, GateReport, Promotion
 from registry.tables import LabelRow, PromotionRow, VersionRow
 from registry.targets import count_up
 from registry.values import storable
+
+log = logging.getLogger(__name__)
 
 
 class Unset(enum.Enum):
@@ -152,6 +156,9 @@ def roll_back(
             f"version {earlier.to_version} served before, but no longer can. {error} Or name another with to="
         )
         raise RollbackRefused(model, label, why) from error
+    except ArtifactsUnavailable as error:
+        # The version is most likely still loaded: a store that is away must not keep anyone from going back.
+        log.warning("files_not_checked", extra={"model": model, "error": str(error)})
     return _move(
         session,
         PromotionRow(

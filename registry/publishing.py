@@ -116,7 +116,7 @@ def _reason(error: Exception) -> str:
 def _newest_with_files(store: ArtifactStore, model: str) -> int:
     try:
         numbers = store.leftover_candidates(model)
-    except OSError:
+    except Exception:  # noqa: BLE001  # fsspec's many stores raise what they like
         return 0  # The upload will meet the same trouble, and tell it.
     return max((number for number in numbers if number < versions.MORE_THAN_ANY_NUMBER - 1), default=0)
 

@@ -16,6 +16,7 @@ from registry.artifacts import ArtifactStore, Manifest
 from registry.errors import (
     ArtifactDamaged,
     ArtifactMissing,
+    ArtifactsUnavailable,
     InvalidInput,
     ModelExists,
     ModelNotFound,
@@ -149,6 +150,7 @@ def find_servable(session: Session, store: ArtifactStore, model: str, number: in
     Raises:
         VersionNotFound, VersionNotReady: as they say.
         ArtifactMissing, ArtifactDamaged: it is ready, but its files are not there as they were published.
+        ArtifactsUnavailable: the store does not answer.
     """
     row = find_version(session, model, number)
     if row.state != "ready":
@@ -163,8 +165,12 @@ def check_files(store: ArtifactStore, version: Version) -> None:
     Raises:
         ArtifactMissing: there is no SavedModel.
         ArtifactDamaged: some files are missing or of another size.
+        ArtifactsUnavailable: the store does not answer.
     """
-    found = store.damages(version.model, version.version, version.manifest, hashes_up_to_bytes=0)
+    try:
+        found = store.damages(version.model, version.version, version.manifest, hashes_up_to_bytes=0)
+    except OSError as error:
+        raise ArtifactsUnavailable(version.uri, f"{type(error).__name__}: {error}") from error
     harmful = [damage for damage in found if damage.problem != "extra"]
     if harmful and not store.has_saved_model(version.model, version.version):
         raise ArtifactMissing(version.model, version.version, version.uri)

@@ -45,6 +45,7 @@ STATUS: dict[type[Exception], int] = {
     registry.errors.InvalidRule: 422,
     registry.errors.NotFound: 404,
     registry.errors.Conflict: 409,
+    registry.errors.ArtifactsUnavailable: 503,
     registry.errors.DatabaseUnavailable: 503,
     registry.errors.RegistryError: 500,
     trainer_errors.InvalidJob: 422,

@@ -83,6 +83,25 @@ def test_schema_refuses_what_the_code_never_does(census: Registry, database_url:
     engine.dispose()
 
 
+def test_every_column_of_a_ready_version_is_immutable_but_for_tags_and_description(
+    census: Registry, database_url: str
+) -> None:
+    """Also one that is added later: the trigger must be told of it."""
+    from registry.tables import VersionRow
+
+    may_change = {"tags", "description", "state", "touched_at", "deleted_at", "deleted_by"}
+    other = {"INTEGER": "77", "BIGINT": "77", "JSON": "'{\"a\": 1}'", "DATETIME": "'2020-01-01 00:00:00'"}
+    engine = database.connect(database_url)
+    for column in VersionRow.__table__.columns:
+        if column.name in may_change:
+            continue
+        value = next((text for kind, text in other.items() if str(column.type).startswith(kind)), "'x'")
+        change = text(f"UPDATE registry_versions SET {column.name} = {value} WHERE version = 1")
+        with pytest.raises(IntegrityError, match="immutable once published"), engine.begin() as connection:
+            connection.execute(change)
+    engine.dispose()
+
+
 def test_processes_that_start_together_migrate_once(database_url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "registry", "migrate", database_url]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]

@@ -1,0 +1,50 @@
+"""A file system of fsspec that gets into trouble: `broken://...`, kept in memory."""
+
+import errno
+from typing import Any
+
+from fsspec import register_implementation
+from fsspec.implementations.memory import MemoryFileSystem
+
+
+class StoreGone(Exception):
+    """What a store raises that follows no convention."""
+
+
+class BrokenFileSystem(MemoryFileSystem):
+    """Works until `trouble` is set: then writing so many files more fails, or everything at once."""
+
+    protocol = "broken"
+    cachable = False
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    trouble: Exception | None = None
+    files_left = 0
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.replace("broken://", "memory://"))
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if "w" in mode:
+            type(self).files_left -= 1
+        self._fail(self.files_left < 0)
+        return super()._open(path, mode, **options)
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        self._fail(isinstance(self.trouble, StoreGone) and self.files_left < 0)
+        return super().ls(path, detail=detail, **options)
+
+    def _fail(self, now: bool) -> None:
+        if now and self.trouble is not None:
+            raise self.trouble
+
+    @classmethod
+    def break_with(cls, trouble: Exception | None, files_left: int) -> None:
+        cls.trouble, cls.files_left = trouble, files_left
+
+
+register_implementation("broken", BrokenFileSystem, clobber=True)
+DISK_FULL = OSError(errno.ENOSPC, "No space left on device")
+GONE = StoreGone("the store is gone")
+UNREACHABLE = ConnectionError("the store does not answer")

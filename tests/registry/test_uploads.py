@@ -1,0 +1,80 @@
+"""A full disk, or a store that goes away, in the middle of an upload; and what such a store stops."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from registry import Registry
+from registry.errors import ArtifactsUnavailable, PublishFailed
+from tests.registry.broken_store import DISK_FULL, GONE, UNREACHABLE, BrokenFileSystem
+from tests.registry.conftest import make_saved_model
+
+
+@pytest.fixture
+def broken(database_url: str, tmp_path: Path) -> Iterator[Registry]:
+    """A registry on a store that can be broken."""
+    BrokenFileSystem.break_with(None, 0)
+    with Registry(database_url, f"broken://{tmp_path.name}/models") as opened:
+        opened.create_model("census")
+        yield opened
+    BrokenFileSystem.break_with(None, 0)
+
+
+@pytest.mark.parametrize("trouble", [DISK_FULL, GONE, UNREACHABLE], ids=["full", "gone", "unreachable"])
+@pytest.mark.parametrize("files_left", [0, 1, 2])
+def test_trouble_in_an_upload_is_told_and_leaves_a_failed_version(
+    broken: Registry, saved_model: Path, tmp_path: Path, trouble: Exception, files_left: int
+) -> None:
+    BrokenFileSystem.break_with(trouble, files_left)
+    with pytest.raises(PublishFailed) as caught:
+        broken.publish("census", saved_model)
+    assert str(trouble) in str(caught.value)
+    failed = broken.version("census", 1)
+    assert (failed.state, failed.error) == ("failed", f"{type(trouble).__name__}: {trouble}")
+    BrokenFileSystem.break_with(None, 0)
+    broken.gc(older_than_seconds=0)
+    assert not BrokenFileSystem().find(f"{tmp_path.name}/models")
+    assert broken.publish("census", saved_model).version == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[str]:
+    """A real file system of 256 KiB where we may mount one; else one that says that it is full."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0:
+        yield str(place / "models")
+        subprocess.run(["umount", str(place)], check=True)
+        return
+    BrokenFileSystem.break_with(DISK_FULL, 1)
+    yield f"broken://{tmp_path.name}/small"
+    BrokenFileSystem.break_with(None, 0)
+
+
+def test_full_disk_fails_the_version_and_frees_what_was_written(small_disk: str, tmp_path: Path) -> None:
+    large = make_saved_model(tmp_path / "large", bytes(1 << 20))
+    with Registry(f"sqlite:///{tmp_path}/registry.db", small_disk) as registry:
+        registry.create_model("census")
+        with pytest.raises(PublishFailed, match=r"Cannot publish version 1 .*No space left on device"):
+            registry.publish("census", large)
+        assert registry.version("census", 1).state == "failed"
+        BrokenFileSystem.break_with(None, 0)
+        assert registry.gc(older_than_seconds=0) == [], "there was nothing left to remove"
+        small = make_saved_model(tmp_path / "little")
+        assert registry.publish("census", small).version == 2
+
+
+def test_a_store_that_is_away_stops_promotions_but_no_rollback(broken: Registry, saved_model: Path) -> None:
+    for _ in range(2):
+        broken.publish("census", saved_model)
+        broken.promote("census", broken.versions("census")[0].version, actor="ada")
+    BrokenFileSystem.break_with(UNREACHABLE, -1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BrokenFileSystem, "find", lambda *_, **__: (_ for _ in ()).throw(UNREACHABLE))
+        with pytest.raises(ArtifactsUnavailable, match="ConnectionError: the store does not answer"):
+            broken.promote("census", 1, actor="ada")
+        assert broken.rollback("census", actor="ada").to_version == 1
