@@ -191,7 +191,8 @@ class KerasModelFn:
         if isinstance(outputs, Mapping):
             return dict(outputs)
         flat = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-        names: Sequence[str] | None = getattr(self._model, "output_names", None)
+        functional = getattr(self._model, "_functional", self._model)  # Of a sequential model, its layers.
+        names: Sequence[str] | None = getattr(functional, "output_names", None)
         if names is None or len(names) != len(flat):
             names = ["output"] if len(flat) == 1 else [f"output_{i + 1}" for i in range(len(flat))]
             return dict(zip(names, flat, strict=True))

@@ -26,6 +26,7 @@ def keras_in_graph() -> Iterator[list[Any]]:
         owner = _keras_caller()
         if owner is None:
             return next_creator(**settings)
+        settings["constraint"] = Constraint(owner)  # Keras leaves it to its own optimizers.
         if settings.get("name") != owner.name:  # An optimizer that is named otherwise.
             variable = next_creator(**settings)
         else:
@@ -42,6 +43,20 @@ def keras_in_graph() -> Iterator[list[Any]]:
             yield made
     finally:
         _set_counters(before)
+
+
+class Constraint:
+    """The constraint of a `keras.Variable`, which gets it after it has been made; false without any."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __bool__(self) -> bool:
+        return self._owner.constraint is not None
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value projected."""
+        return self._owner.constraint(value) if self else value
 
 
 def pending_updates(variables: Sequence[Any]) -> list[Any]:

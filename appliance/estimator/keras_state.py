@@ -35,6 +35,7 @@ class Names:
         self._automatic = _AUTO_NAMED | {
             keras.src.utils.naming.to_snake_case(type(layer).__name__) for layer in layers
         }
+        self._model_name = model.name
         self._given: dict[tuple[str, str], str] = {}
         self._count: dict[tuple[str, str], int] = {}
         for layer in model.layers:
@@ -57,7 +58,9 @@ class Names:
         names: list[str] = []
         for variable in variables:
             parent, parts = "", []
-            for part in variable.path.split("/"):
+            path = variable.path.split("/")
+            # Whether the model itself is in the path depends on when its layers were built.
+            for part in path[1:] if path[0] == self._model_name and len(path) > 2 else path:
                 parts.append(self.layer(part, parent))
                 parent = f"{parent}{part}/"
             name = unique = "/".join(parts)
@@ -87,7 +90,7 @@ class GraphState:
         """What the scaffold feeds when variables are initialised: the weights stay out of the graph."""
         trained = {id(variable) for variable in model.trainable_variables}
         for variable, name, value in zip(model_variables(model), names, initial, strict=True):
-            twin = self._weight(name, value, id(variable) in trained)
+            twin = self._weight(name, value, id(variable) in trained, variable.constraint)
             self._state.append((variable, twin))
             if id(variable) in trained:
                 self.trainable.append(twin)
@@ -98,18 +101,28 @@ class GraphState:
             twin = _metric_variable(i, variable.name, value) if mode == ModeKeys.EVAL else tf.constant(value)
             self._metrics.append((variable, twin))
 
-    def _weight(self, name: str, value: np.ndarray, trainable: bool) -> Any:
+    def _weight(self, name: str, value: np.ndarray, trainable: bool, constraint: Any) -> Any:
         first = tf.compat.v1.placeholder(value.dtype, value.shape, name=f"{name}/given")
         self.feeds[first] = value
-        shared = {
-            "synchronization": tf.VariableSynchronization.ON_READ,
-            "aggregation": tf.VariableAggregation.MEAN
-            if value.dtype.kind == "f"
-            else tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        }
+        if trainable:
+            project = None if constraint is None else self._projection(constraint)
+            return tf.compat.v1.get_variable(name, initializer=first, use_resource=True, constraint=project)
+        aggregation = tf.VariableAggregation
         return tf.compat.v1.get_variable(
-            name, initializer=first, trainable=trainable, use_resource=True, **({} if trainable else shared)
+            name,
+            initializer=first,
+            trainable=False,
+            use_resource=True,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=aggregation.MEAN if value.dtype.kind == "f" else aggregation.ONLY_FIRST_REPLICA,
         )
+
+    def _projection(self, constraint: Any) -> Any:
+        def project(value: Any) -> Any:
+            with graph_constants(self._model):
+                return constraint(value)
+
+        return project
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:

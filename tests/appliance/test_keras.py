@@ -215,15 +215,19 @@ class Penalty(keras.layers.Layer):
         return inputs
 
 
-def test_losses_that_layers_add_count(tmp_path):
+@pytest.mark.parametrize("optimizer", [keras.optimizers.SGD, keras.optimizers.Nadam])
+def test_losses_that_layers_add_count_and_constraints_hold(optimizer, tmp_path):
     x, y = table()
     layers = [keras.Input([4]), keras.layers.Dense(8, "relu", activity_regularizer="l1"), Penalty()]
-    model = compiled(keras.Sequential([*layers, keras.layers.Dense(1)]), keras.optimizers.SGD(0.01))
+    layers.append(keras.layers.Dense(1, kernel_constraint=keras.constraints.MaxNorm(0.5)))
+    model = compiled(keras.Sequential(layers), optimizer(0.05))
     estimator = model_to_estimator(model, model_dir=tmp_path)
     losses, expected = Losses(), BatchLosses()
     estimator.train(feed(x, y), hooks=[losses])
     model.fit(x, y, batch_size=16, shuffle=False, verbose=0, callbacks=[expected])
     np.testing.assert_allclose(losses.values, expected.values, rtol=1e-5)
+    norm = np.linalg.norm(estimator.get_variable_value("dense_1/kernel"))
+    np.testing.assert_allclose(norm, 0.5, rtol=1e-5)
     np.testing.assert_allclose(
         estimator.evaluate(feed(x, y))["loss"],
         np.mean([model.test_on_batch(x[i : i + 16], y[i : i + 16]) for i in (0, 16, 32, 48)]),
@@ -275,7 +279,7 @@ def test_a_model_is_built_by_the_first_batch(tmp_path):
     estimator = model_to_estimator(compiled(Subclassed()), model_dir=tmp_path)
     estimator.train(feed({"x": x}, y, num_epochs=2))
     assert estimator.evaluate(feed({"x": x}, y))["global_step"] == 8
-    assert estimator.get_variable_value("subclassed/dense/kernel").shape == (4, 8)
+    assert estimator.get_variable_value("dense/kernel").shape == (4, 8)
 
 
 def test_recurrent_layers_and_bfloat16_train(tmp_path):

@@ -89,13 +89,15 @@ def test_minimize_gives_the_losses_of_fit(tmp_path):
     x, y = table()
 
     def model_fn(features, labels, mode):
-        outputs = keras.layers.Dense(1, kernel_initializer="zeros")(features)
+        layer = keras.layers.Dense(1, kernel_initializer="zeros", kernel_constraint="non_neg")
+        outputs = layer(features)
         loss = tf.reduce_mean(tf.square(outputs - labels))
         return EstimatorSpec(mode, loss=loss, train_op=minimize(loss, keras.optimizers.Adam(0.1)))
 
     losses = Losses()
     Estimator(model_fn, str(tmp_path)).train(feed(x, y, num_epochs=2), hooks=[losses])
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1, kernel_initializer="zeros")])
+    layer = keras.layers.Dense(1, kernel_initializer="zeros", kernel_constraint="non_neg")
+    model = keras.Sequential([keras.Input([4]), layer])
     model.compile(keras.optimizers.Adam(0.1), "mse")
     expected = [model.train_on_batch(x[i : i + 16], y[i : i + 16]) for i in [0, 16, 32, 48] * 2]
     np.testing.assert_allclose(losses.values, expected, rtol=1e-5)

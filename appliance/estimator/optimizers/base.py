@@ -146,9 +146,8 @@ class GraphOptimizer:
     def _update(
         self, variable: Any, gradient: Any, slots: Mapping[str, Any], shared: Mapping[str, Any]
     ) -> Any:
-        if isinstance(gradient, tf.IndexedSlices):
-            return self.apply_sparse(gradient, variable, slots, shared)
-        return self.apply_dense(gradient, variable, slots, shared)
+        apply = self.apply_sparse if isinstance(gradient, tf.IndexedSlices) else self.apply_dense
+        return constrained(apply(gradient, variable, slots, shared), variable)
 
     def prepare(self, hypers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the tensors that the updates of all variables share, from the hyper-parameters."""
@@ -225,6 +224,14 @@ def gradients(loss: tf.Tensor, variables: Sequence[Any]) -> list[tuple[Any, Any]
             "differentiated."
         )
     return pairs
+
+
+def constrained(update: Any, variable: Any) -> Any:
+    """Return the operation that, after `update`, projects the variable by its constraint, if it has one."""
+    if not variable.constraint:
+        return update
+    with tf.control_dependencies([update]):
+        return variable.assign(variable.constraint(variable.read_value()), read_value=False)
 
 
 def sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:

@@ -10,7 +10,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from appliance.estimator.optimizers.base import GraphOptimizer, current_training_scope, sum_duplicates
+from appliance.estimator.optimizers.base import (
+    GraphOptimizer,
+    constrained,
+    current_training_scope,
+    sum_duplicates,
+)
 from appliance.estimator.optimizers.rules import SGD, Adagrad, Adam, Ftrl, RMSprop
 
 _RULES: Mapping[str, tuple[Callable[..., GraphOptimizer], tuple[str, ...]]] = {
@@ -99,9 +104,10 @@ class KerasRule(GraphOptimizer):
                 return own.iterations.value.read_value()
 
             stepped = step(*[_without_duplicates(gradient) for gradient, _ in grads_and_vars])
+            done = tf.group(*(constrained(stepped.op, variable) for variable in variables))
             if self._iterations is None:
-                return stepped.op
-            with tf.control_dependencies([stepped]):
+                return done
+            with tf.control_dependencies([done]):
                 return self._iterations.assign_add(1, read_value=False, name="count_step")
 
     def _for_this_graph(self) -> Any:
