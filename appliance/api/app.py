@@ -20,6 +20,7 @@ from appliance.api.jobs import describe_validation, jobs_router
 from appliance.api.limits import BodyLimit
 from appliance.api.models import plain
 from appliance.api.operations import RegistryOperations
+from appliance.api.upkeep import upkeep_router
 from appliance.api.versions import versions_router
 from appliance.api.webhooks import webhooks_router
 from appliance.trainer.jobs import JobStore
@@ -40,6 +41,7 @@ TAGS = [
         "name": "webhooks",
         "description": "Who is told of changes, by signed requests.",
     },
+    {"name": "upkeep", "description": "The files of versions: are they as published, which are kept."},
     {"name": "jobs", "description": "Training: submit, watch, cancel."},
     {"name": "appliance", "description": "The appliance itself."},
 ]
@@ -101,6 +103,7 @@ def control_plane(operations: RegistryOperations, jobs: JobStore, jobs_root: Pat
     guarded = [Depends(access_check(token))]
     app.include_router(jobs_router(jobs, jobs_root), tags=["jobs"], prefix=PREFIX, dependencies=guarded)
     app.include_router(versions_router(operations), prefix=PREFIX, dependencies=guarded)
+    app.include_router(upkeep_router(operations), prefix=PREFIX, dependencies=guarded)
     app.include_router(webhooks_router(operations), prefix=PREFIX, dependencies=guarded)
     app.include_router(_serving_router(operations), prefix=PREFIX, dependencies=guarded)
     add_docs_page(app, f"{PREFIX}/docs")

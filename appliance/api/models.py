@@ -90,6 +90,13 @@ class Approval(Request):
     comment: str = ""
 
 
+class RetentionPolicy(Request):
+    """Which versions of a model are kept."""
+
+    keep_last: int | None = Field(None, ge=1, description="How many of the newest ready ones; null: all.")
+    keep_production: bool = Field(True, description="Whether all that ever were in production are kept.")
+
+
 class NewWebhook(Request):
     """Who is to be told of what."""
 
@@ -149,6 +156,12 @@ def event_json(event: registry.Event) -> dict[str, Any]:
     """Return an event of the history."""
     report = event.gate_report
     return plain({**vars(event), "gate_report": None if report is None else report.to_json()})
+
+
+def verification_json(found: registry.Verification) -> dict[str, Any]:
+    """Return what became of the files of one version."""
+    damages = [vars(damage) for damage in found.damages]
+    return plain({**vars(found), "damages": damages, "intact": found.intact})
 
 
 def gate_json(gate: registry.Gate) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from appliance.api.models import (
     MoveLabel,
     NewWebhook,
     RemoveLabel,
+    RetentionPolicy,
     RollBack,
     VersionChanges,
     event_json,
@@ -21,6 +22,7 @@ from appliance.api.models import (
     plain,
     promotion_json,
     summary_json,
+    verification_json,
     version_json,
 )
 from appliance.api.queries import (
@@ -28,6 +30,7 @@ from appliance.api.queries import (
     EventQuery,
     HistoryQuery,
     ModelQuery,
+    VerifyQuery,
     VersionQuery,
     WebhookQuery,
 )
@@ -167,6 +170,23 @@ class RegistryOperations:
     def approve(self, model: str, version: int, request: Approval, actor: str) -> Json:
         """Say that a version may go under a label."""
         return plain(vars(self._house.approve(model, version, request.label, actor, request.comment)))
+
+    def verify(self, model: str, query: VerifyQuery) -> Json:
+        """Compare the files of versions with what was published."""
+        found = self._house.verify(model, query.version)
+        return {"versions": [verification_json(entry) for entry in found]}
+
+    def retention(self, model: str) -> Json:
+        """Return which versions of a model are kept."""
+        return plain(vars(self._house.retention(model)))
+
+    def set_retention(self, model: str, request: RetentionPolicy, actor: str) -> Json:
+        """Say which versions of a model are kept."""
+        return plain(vars(self._house.set_retention(model, **request.model_dump(), actor=actor)))
+
+    def gc(self) -> Json:
+        """Delete what the retention policies let go, and remove files that nobody can use."""
+        return {"removed": [plain(vars(entry)) for entry in self._house.gc()]}
 
     def webhooks(self, query: WebhookQuery) -> Json:
         """Return the webhooks, without their secrets."""

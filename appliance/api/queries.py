@@ -64,6 +64,12 @@ class EventQuery(Request):
     before: int | None = Field(None, ge=1, description="Only events with lower ids than this one.")
 
 
+class VerifyQuery(Request):
+    """What to verify."""
+
+    version: int | None = Field(None, ge=1, description="This version only; left out: all that are ready.")
+
+
 class WebhookQuery(Request):
     """Which webhooks to list."""
 

@@ -271,3 +271,53 @@ class DeliveriesBody(Response):
     """Deliveries, newest first."""
 
     deliveries: list[DeliveryBody]
+
+
+class DamageBody(Response):
+    """One file that is not as it was published."""
+
+    file: str
+    problem: str = Field(description="`missing`, `truncated`, `changed` or `extra`.")
+    detail: str
+
+
+class VerificationBody(Response):
+    """What became of the files of one version."""
+
+    model: str
+    version: int
+    uri: str
+    intact: bool
+    damages: list[DamageBody]
+
+
+class VerificationsBody(Response):
+    """What became of the files of versions."""
+
+    versions: list[VerificationBody]
+
+
+class RetentionBody(Response):
+    """Which versions of a model are kept."""
+
+    model: str
+    keep_last: int | None
+    keep_production: bool
+    revision: int
+    actor: str
+    at: datetime | None
+
+
+class RemovedNote(Response):
+    """Files that are gone, and why."""
+
+    model: str
+    version: int
+    uri: str
+    reason: str
+
+
+class RemovedBody(Response):
+    """What was removed."""
+
+    removed: list[RemovedNote]

@@ -63,6 +63,14 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
     ("GET", "/models/{model}/events"): lambda do, asked, model: do.events(
         model, asked.read(queries.EventQuery)
     ),
+    ("GET", "/models/{model}/verification"): lambda do, asked, model: do.verify(
+        model, asked.read(queries.VerifyQuery)
+    ),
+    ("GET", "/models/{model}/retention"): lambda do, asked, model: do.retention(model),
+    ("PUT", "/models/{model}/retention"): lambda do, asked, model: do.set_retention(
+        model, asked.read(bodies.RetentionPolicy), asked.actor
+    ),
+    ("POST", "/gc"): lambda do, asked: do.gc(),
     ("GET", "/webhooks"): lambda do, asked: do.webhooks(asked.read(queries.WebhookQuery)),
     ("POST", "/webhooks"): lambda do, asked: do.add_webhook(asked.read(bodies.NewWebhook), asked.actor),
     ("DELETE", "/webhooks/{webhook}"): lambda do, asked, webhook: do.remove_webhook(

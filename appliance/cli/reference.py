@@ -28,6 +28,7 @@ Every command that prints data takes `--json`. Errors are one line on standard e
 | 6 | the token is missing or wrong |
 | 7 | the job failed or was cancelled |
 | 8 | the appliance cannot start: a port, a folder, the database, a setting |
+| 9 | `registry verify` found damaged files |
 | 130 | interrupted |
 
 The `registry` commands talk to the appliance at `--url` or `APPLIANCE_URL`; without either they work on the

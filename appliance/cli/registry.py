@@ -12,7 +12,7 @@ from appliance.cli.history import events, history
 from appliance.cli.lineage import card, compare, show
 from appliance.cli.options import expect_option, label_option, place_option, reason_option, wait_option
 from appliance.cli.output import json_option, print_json, print_table
-from appliance.cli.upkeep import migrate, sweep
+from appliance.cli.upkeep import export, gc, import_model, migrate, retention, verify
 from appliance.cli.webhooks import webhook
 from appliance.client.results import Model, Promotion, Version
 
@@ -25,7 +25,10 @@ def registry() -> None:
     """List, promote, roll back and guard model versions."""
 
 
-for command in (show, compare, card, history, events, webhook, sweep, migrate):
+for command in (
+    *(show, compare, card, history, events, webhook),
+    *(verify, gc, retention, import_model, export, migrate),
+):
     registry.add_command(command)
 
 

@@ -14,6 +14,7 @@ from appliance.client.errors import ConnectionFailed, InvalidBundle, InvalidRequ
 from appliance.client.registry import API, RegistryCalls
 from appliance.client.results import Event, Job, LogLine, parse
 from appliance.client.transport import Sender, Transport, default_actor, segment
+from appliance.client.upkeep import UpkeepCalls
 from appliance.client.webhooks import WebhookCalls
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ _LONG_POLL_SECONDS = 10.0
 _UPLOAD_SECONDS = 600.0
 
 
-class Client(RegistryCalls, WebhookCalls):
+class Client(RegistryCalls, UpkeepCalls, WebhookCalls):
     """What one may ask of an appliance, over HTTP.
 
     Every method raises an error of `appliance.client.errors`. A client may be shared between threads.

@@ -204,6 +204,41 @@ class HistoryEvent:
 
 
 @dataclass(frozen=True)
+class Verification:
+    """What became of the files of one version."""
+
+    model: str
+    version: int
+    uri: str = ""
+    damages: Sequence[Mapping[str, str]] = ()
+    """Each with `file`, `problem` (`missing`, `truncated`, `changed` or `extra`) and `detail`."""
+    intact: bool = True
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which versions of a model are kept."""
+
+    model: str
+    keep_last: int | None = None
+    """How many of the newest ready versions; None: all."""
+    keep_production: bool = True
+    revision: int = 0
+    actor: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Files that are gone, and why."""
+
+    model: str
+    version: int
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Webhook:
     """A receiver of events."""
 
