@@ -84,6 +84,13 @@ def test_evaluation_has_the_metrics_of_every_classifier(forest, reference):
     assert metrics["global_step"] == 5
 
 
+def test_importance_of_each_column_is_known(forest, reference):
+    """An indicator column has the importance of all its values."""
+    expected = reference.feature_importances_
+    importances = forest.feature_importances()
+    assert importances == pytest.approx({"word_indicator": expected[:3].sum(), "x": expected[3:].sum()})
+
+
 def test_another_process_exports_it_without_scikit_learn(forest, reference, tmp_path):
     """The checkpoint is all that is needed, and the SavedModel is made of TensorFlow's own operations."""
     program = f"""
@@ -139,6 +146,8 @@ def test_two_classes_by_name_and_an_untrained_forest(tmp_path):
         config=config(),
     )
     assert next(made.predict(data(labels)))["logistic"] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="trained model"):
+        made.feature_importances()
     made.train(data(labels), steps=2)
     predictions = list(made.predict(data(labels)))
     reference = ensemble.RandomForestClassifier(5, max_depth=3, random_state=3)

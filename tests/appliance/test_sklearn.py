@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 
+import joblib
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -315,3 +316,11 @@ def test_validation_loss_is_the_canned_estimators(flowers):
     expected = model.to_estimator().evaluate(input_fn)["average_loss"]
     rows = Rows(X, targets, weights)
     assert model._mean_loss(model._logits(model.variables_, X), rows) == pytest.approx(expected, rel=1e-5)
+
+
+def test_models_are_trained_in_threads_at_once():
+    """Each has a graph and a session of its own, so the scores are those of one after the other."""
+    one_by_one = cross_val_score(DNNClassifier(**FAST), X, FLOWERS, cv=4)
+    with joblib.parallel_backend("threading", n_jobs=4):
+        at_once = cross_val_score(DNNClassifier(**FAST), X, FLOWERS, cv=4)
+    np.testing.assert_array_equal(at_once, one_by_one)

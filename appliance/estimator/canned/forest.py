@@ -128,6 +128,15 @@ class RandomForestClassifier(Estimator):
             fit=lambda examples: _fit_classifier(examples, n_classes, options),
         )
         super().__init__(_forest_model_fn(model), model_dir=model_dir, config=config)
+        self._columns = model.columns
+
+    def feature_importances(self) -> dict[str, float]:
+        """Return by column name how much of the decrease of impurity is due to it; the sum is one.
+
+        Raises:
+            ValueError: no forest has been fitted.
+        """
+        return _importances(self, self._columns)
 
 
 class RandomForestRegressor(Estimator):
@@ -187,6 +196,11 @@ class RandomForestRegressor(Estimator):
             fit=lambda examples: _fit_regressor(examples, options),
         )
         super().__init__(_forest_model_fn(model), model_dir=model_dir, config=config)
+        self._columns = model.columns
+
+    def feature_importances(self) -> dict[str, float]:
+        """As for `RandomForestClassifier`."""
+        return _importances(self, self._columns)
 
 
 class _Model(NamedTuple):
@@ -293,15 +307,25 @@ def _fit_classifier(examples: Examples, n_classes: int, options: Mapping[str, An
         # Classes that the data lacks have probability zero.
         value[:, fitted.classes_] = tree.tree_.value[:, 0, :]
         values.append(value)
-    return Trees.of([tree.tree_ for tree in fitted.estimators_], values)
+    return Trees.of(fitted, values)
 
 
 def _fit_regressor(examples: Examples, options: Mapping[str, Any]) -> Trees:
     labels = examples.labels[:, 0] if examples.labels.shape[1] == 1 else examples.labels
     forest = _ensemble().RandomForestRegressor(**options)
     fitted = forest.fit(examples.features, labels, examples.weights)
-    trees = [tree.tree_ for tree in fitted.estimators_]
-    return Trees.of(trees, [tree.value[:, :, 0] for tree in trees])
+    return Trees.of(fitted, [tree.tree_.value[:, :, 0] for tree in fitted.estimators_])
+
+
+def _importances(forest: Estimator, columns: Sequence[Any]) -> dict[str, float]:
+    values = forest.get_variable_value("forest/importance")
+    sizes = [column.variable_shape.num_elements() for column in columns]
+    if len(values) != sum(sizes):
+        raise ValueError(
+            f"The checkpoint in {forest.model_dir} has no fitted forest yet. Train to the end first."
+        )
+    pieces = np.split(values, np.cumsum(sizes)[:-1])
+    return {column.name: float(piece.sum()) for column, piece in zip(columns, pieces, strict=True)}
 
 
 def _ensemble() -> Any:

@@ -8,69 +8,88 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+_LEVELS = 8
+"""How many levels are descended at a time, before the examples that are in a leaf are left alone."""
+
 
 class Trees(NamedTuple):
     """The nodes of all trees of a forest, numbered through; as arrays, or as the variables that hold them.
 
+    The two children of a node have consecutive numbers. A leaf is its own left child, and its threshold is
+    infinity: an example that is in a leaf stays there.
+
     Fields:
         roots: int32 `[trees]`, the root of each tree.
-        left, right: int32 `[nodes]`, the children; a leaf is its own child.
-        feature: int32 `[nodes]`, which feature a node looks at; 0 at leaves.
+        right: int32 `[nodes]`, the right child; the left one is the node before it.
+        feature: int32 `[nodes]`, which feature a node looks at, in a table of all features twice (see
+            `mean_outputs`).
         threshold: float32 `[nodes]`; examples whose feature is at most this go left.
-        nan_left: bool `[nodes]`, whether examples whose feature is NaN go left.
-        value: float64 `[nodes, outputs]`, the outputs of the examples that end here.
-        depth: int32 scalar, the longest way from a root to a leaf.
+        value: float64 `[nodes, outputs]`, the outputs for the examples that end here.
+        importance: float64 `[features]`, how much each feature has done for the fit; the sum is one.
     """
 
     roots: Any
-    left: Any
     right: Any
     feature: Any
     threshold: Any
-    nan_left: Any
     value: Any
-    depth: Any
+    importance: Any
 
     @classmethod
     def leaf(cls, value: Sequence[float]) -> Trees:
         """Return one tree that gives every example the same outputs."""
         zero = np.zeros(1, np.int32)
-        return cls(
-            roots=zero,
-            left=zero,
-            right=zero,
-            feature=zero,
-            threshold=np.zeros(1, np.float32),
-            nan_left=np.zeros(1, bool),
-            value=np.array([value], np.float64),
-            depth=np.int32(0),
-        )
+        infinity = np.full(1, np.inf, np.float32)
+        return cls(zero, zero + 1, zero, infinity, np.array([value], np.float64), np.zeros(0))
 
     @classmethod
-    def of(cls, fitted: Sequence[Any], values: Sequence[np.ndarray]) -> Trees:
-        """Number the nodes of scikit-learn's trees through.
+    def of(cls, fitted: Any, values: Sequence[np.ndarray]) -> Trees:
+        """Take over scikit-learn's trees.
 
         Args:
-            fitted: the `tree_` of each tree.
+            fitted: the forest.
             values: for each tree float64 `[its nodes, outputs]`.
         """
-        counts = np.array([tree.node_count for tree in fitted])
-        roots = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        first = np.repeat(roots, counts)
-        itself = np.arange(counts.sum())
-        left = np.concatenate([tree.children_left for tree in fitted])
-        right = np.concatenate([tree.children_right for tree in fitted])
-        leaf = left < 0
+        trees = [
+            _renumbered(each.tree_, value) for each, value in zip(fitted.estimators_, values, strict=True)
+        ]
+        counts = [len(tree.right) for tree in trees]
+        roots = np.cumsum([0, *counts[:-1]]).astype(np.int32)
         return cls(
-            roots=roots.astype(np.int32),
-            left=np.where(leaf, itself, left + first).astype(np.int32),
-            right=np.where(leaf, itself, right + first).astype(np.int32),
-            feature=np.where(leaf, 0, np.concatenate([tree.feature for tree in fitted])).astype(np.int32),
-            threshold=_rounded_down(np.concatenate([tree.threshold for tree in fitted])),
-            nan_left=np.concatenate([tree.missing_go_to_left for tree in fitted]).astype(bool),
-            value=np.concatenate(values).astype(np.float64),
-            depth=np.int32(max(tree.max_depth for tree in fitted)),
+            roots=roots,
+            right=np.concatenate([tree.right for tree in trees]) + np.repeat(roots, counts),
+            feature=np.concatenate([tree.feature for tree in trees]),
+            threshold=np.concatenate([tree.threshold for tree in trees]),
+            value=np.concatenate([tree.value for tree in trees]),
+            importance=np.asarray(fitted.feature_importances_, np.float64),
         )
+
+
+class _Tree(NamedTuple):
+    """One tree, with the fields of `Trees`."""
+
+    right: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
+    value: np.ndarray
+
+
+def _renumbered(tree: Any, value: np.ndarray) -> _Tree:
+    """Return a `sklearn.tree` tree with the children of a node next to each other."""
+    inner = np.flatnonzero(tree.children_left >= 0)
+    number = np.zeros(tree.node_count, np.int32)
+    number[tree.children_left[inner]] = 1 + 2 * np.arange(len(inner))
+    number[tree.children_right[inner]] = 2 + 2 * np.arange(len(inner))
+    right = np.arange(tree.node_count, dtype=np.int32) + 1
+    right[number[inner]] = number[tree.children_right[inner]]
+    feature = np.zeros(tree.node_count, np.int32)
+    second = 1 - tree.missing_go_to_left[inner].astype(np.int32)
+    feature[number[inner]] = tree.feature[inner] + second * tree.n_features
+    threshold = np.full(tree.node_count, np.inf, np.float32)
+    threshold[number[inner]] = _rounded_down(tree.threshold[inner])
+    ordered = np.empty(value.shape, np.float64)
+    ordered[number] = value
+    return _Tree(right, feature, threshold, ordered)
 
 
 def _rounded_down(thresholds: np.ndarray) -> np.ndarray:
@@ -106,26 +125,45 @@ def mean_outputs(trees: Trees, values: tf.Tensor, outputs: int) -> tf.Tensor:
 
     Args:
         trees: the variables of the forest.
-        values: the features, float32 `[batch, features]`.
+        values: the features, float32 `[batch, features]`; NaN where one is missing.
         outputs: how many outputs the forest has.
     """
-    roots, left, right, feature, threshold, nan_left, value, depth = (each.read_value() for each in trees)
+    roots = trees.roots.read_value()
     batch, count = tf.shape(values)[0], tf.shape(roots)[0]
-
-    def descend(level: tf.Tensor, nodes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        seen = tf.gather(values, tf.gather(feature, nodes), batch_dims=1)
-        goes_left = tf.where(
-            tf.math.is_nan(seen), tf.gather(nan_left, nodes), seen <= tf.gather(threshold, nodes)
-        )
-        return level + 1, tf.where(goes_left, tf.gather(left, nodes), tf.gather(right, nodes))
-
-    _, leaves = tf.while_loop(
-        lambda level, _: level < depth,
-        descend,
-        (tf.constant(0), tf.tile(tf.expand_dims(roots, 0), tf.stack([batch, 1]))),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, None])),
-    )
+    # Tree by tree, because the nodes of one tree stay in the processor's cache.
+    leaves = _leaves(trees, values, tf.repeat(roots, batch), batch)
+    by_example = tf.reshape(tf.transpose(tf.reshape(leaves, tf.stack([count, batch]))), [-1])
     # The mean over the trees, without an array of every tree's outputs for every example.
-    example = tf.repeat(tf.range(batch), count)
-    means = tf.raw_ops.SparseSegmentMean(data=value, indices=tf.reshape(leaves, [-1]), segment_ids=example)
+    means = tf.raw_ops.SparseSegmentMean(
+        data=trees.value.read_value(), indices=by_example, segment_ids=tf.repeat(tf.range(batch), count)
+    )
     return tf.ensure_shape(means, [None, outputs])
+
+
+def _leaves(trees: Trees, values: tf.Tensor, start: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+    """Return the leaf of each example in each tree, from the roots `start`, int32 `[trees * batch]`."""
+    right, feature, threshold = (each.read_value() for each in (trees.right, trees.feature, trees.threshold))
+    # Missing values go left in the first copy of the features, right in the second: NaN is at most nothing.
+    leftmost = tf.where(tf.math.is_nan(values), tf.constant(-np.inf, tf.float32), values)
+    table = tf.concat([leftmost, values], axis=1)
+    width = tf.shape(table)[1]
+    table = tf.reshape(table, [-1])
+
+    def descend(nodes: tf.Tensor, moving: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        here = tf.gather(nodes, moving)
+        row = moving % batch * width
+        for _ in range(_LEVELS):
+            seen = tf.gather(table, row + tf.gather(feature, here))
+            # Not by the contrary, `seen > threshold`, which would send missing values left.
+            goes_left = seen <= tf.gather(threshold, here)
+            here = tf.gather(right, here) - tf.cast(goes_left, tf.int32)
+        nodes = tf.tensor_scatter_nd_update(nodes, tf.expand_dims(moving, 1), here)
+        return nodes, tf.boolean_mask(moving, tf.not_equal(tf.gather(right, here) - 1, here))
+
+    leaves, _ = tf.while_loop(
+        lambda _, moving: tf.size(moving) > 0,
+        descend,
+        (start, tf.range(tf.size(start))),
+        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
+    )
+    return leaves
