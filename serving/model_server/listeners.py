@@ -17,10 +17,11 @@ from serving import metrics as metrics_page
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
 from serving.metrics import Metrics
-from serving.model_server import settings, start
+from serving.model_server import settings, slow_clients, start
 from serving.model_server.flags import Flags
 from serving.model_server.grpc_service import add_services
 from serving.model_server.rest import RESTApp
+from serving.model_server.slow_clients import TimedProtocol
 from serving.model_server.start import StartFailed
 
 log = logging.getLogger(__name__)
@@ -113,12 +114,18 @@ async def start_rest(
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn that leaves the signals to this process's own handlers."""
+    """Uvicorn that leaves the signals to this process's own handlers, and does not wait for slow clients."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take none."""
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look for slow clients once a second."""
+        if counter % 10 == 0:
+            slow_clients.check_all(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
 
 def uvicorn_server(app: Any, context: ssl.SSLContext | None = None) -> uvicorn.Server:
@@ -126,7 +133,7 @@ def uvicorn_server(app: Any, context: ssl.SSLContext | None = None) -> uvicorn.S
     headers."""
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=TimedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

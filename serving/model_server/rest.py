@@ -65,6 +65,10 @@ class _Route:
     spec: ModelSpec
 
 
+class _Disconnected(Exception):
+    """The client has gone before its request was whole."""
+
+
 class RESTApp:
     """An ASGI application that answers /v1/models/... from a data plane."""
 
@@ -105,7 +109,10 @@ class RESTApp:
         if scope["type"] != "http":
             await _other_protocol(scope, receive, send)
             return
-        body = await _read(receive, self._max_body_bytes)
+        try:
+            body = await _read(receive, self._max_body_bytes)
+        except _Disconnected:
+            return
         if body is None:
             text = (
                 f"The request body is larger than {self._max_body_bytes} bytes, the most this server takes."
@@ -272,12 +279,16 @@ def _unpacked(body: bytes) -> bytes:
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
     message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _Disconnected
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         return body if len(body) <= limit else None
     chunks, size = [body], len(body)
     while message.get("more_body"):
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > limit:
