@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
-from benchmarks.serving import Scenario, free_port, write_payloads
+from benchmarks.serving_contenders import COLUMNS, OURS, free_port
 from benchmarks.table import print_table
 
 START_SECONDS = 180.0
@@ -70,7 +71,7 @@ def main() -> None:
         payloads = write_payloads(folder)
         latency = measured((direct, sidecar, embedded), payloads, options)
         moves = {
-            entrance.name: moved(entrance, payloads["grpc", 1], options) for entrance in (sidecar, embedded)
+            entrance.name: moved(entrance, payloads["grpc"], options) for entrance in (sidecar, embedded)
         }
     show(latency, moves)
     if options.json:
@@ -147,7 +148,7 @@ def answers(url: str, statuses: tuple[int, ...]) -> bool:
 
 
 def measured(
-    entrances: tuple[Entrance, ...], payloads: dict[tuple[str, int], Path], options: Any
+    entrances: tuple[Entrance, ...], payloads: dict[str, Path], options: Any
 ) -> dict[str, dict[str, list[float]]]:
     """Return the median latency of each round in milliseconds, by protocol and entrance."""
     latency: dict[str, dict[str, list[float]]] = {
@@ -157,18 +158,31 @@ def measured(
         for protocol in PROTOCOLS:
             for entrance in entrances:
                 address = entrance.rest if protocol == "rest" else entrance.grpc
-                found = loaded(Scenario(protocol, 1, 1), address, payloads[protocol, 1], options.seconds)
+                found = loaded(protocol, address, payloads[protocol], options.seconds)
                 latency[protocol][entrance.name].append(found["p50_ms"])
     return latency
 
 
-def loaded(scenario: Scenario, address: str, payload: Path, seconds: float) -> dict[str, float]:
-    """Return what the load generator measured."""
-    arguments = [scenario.protocol, address, str(scenario.connections), str(seconds), str(payload)]
+def write_payloads(folder: Path) -> dict[str, Path]:
+    """Write a request of one row to a file, for each protocol."""
+    payloads = {}
+    for protocol in PROTOCOLS:
+        call = OURS.call(protocol)
+        assert call is not None  # The model server speaks both.
+        payloads[protocol] = folder / f"payload-{protocol}"
+        payloads[protocol].write_bytes(call.body(np.zeros((1, COLUMNS), np.float32)))
+    return payloads
+
+
+def loaded(protocol: str, address: str, payload: Path, seconds: float) -> dict[str, float]:
+    """Return what the load generator measured on one connection."""
+    call = OURS.call(protocol)
+    assert call is not None  # The model server speaks both.
+    arguments = [protocol, address, call.target, "1", str(seconds), str(payload)]
     command = [sys.executable, "-m", "benchmarks.serving_load", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{scenario} at {address}: {done.stderr[-500:]}")
+        raise SystemExit(f"{protocol} at {address}: {done.stderr[-500:]}")
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 

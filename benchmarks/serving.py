@@ -1,11 +1,14 @@
-"""What a prediction costs beyond the model: the model server against bare loops around the same model.
+"""What a prediction costs beyond the model: the model server against bare loops around the same model, and
+against the other ways to serve it from Python.
 
-    python -m benchmarks.serving [--rounds 3] [--seconds 1] [--json results.json]
+    python -m benchmarks.serving_peers --make DIR       # once: the peers' virtual environments
+    python -m benchmarks.serving [--peers DIR] [--only rest] [--rounds 3] [--seconds 1] [--json results.json]
 
-Contenders, one process each: `ours` (python -m serving.model_server), `plain` (a bare uvicorn or grpc.aio
-loop around `Session.make_callable`) and `prepared` (the same loop around our own prepared callable). The
-client is another process. Every contender runs in every round, one after another, so that a busy machine
-slows all of them; a ratio is the median of the ratios within each round.
+Contenders: `ours` (python -m serving.model_server), `plain` (a bare uvicorn or grpc.aio loop around
+`Session.make_callable`), `prepared` (the same loop around our own prepared callable), and the peers whose
+environments are there. All run at the same time, each in processes of its own; the client is another. Every
+contender is asked in every round, one after another, so that a busy machine slows all of them; a ratio is the
+median of the ratios within each round. CPU seconds are those of a contender and all its child processes.
 """
 
 from __future__ import annotations
@@ -13,25 +16,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
-import orjson
+import psutil
 
+from benchmarks import serving_peers, serving_start
+from benchmarks.serving_contenders import BARE, COLUMNS, OURS, Contender, free_port
 from benchmarks.table import print_table
 
-COLUMNS = 20
-HIDDEN = (64, 32)
 START_SECONDS = 180.0
 
 
@@ -57,182 +60,234 @@ SCENARIOS = tuple(
 
 @dataclass
 class Result:
-    """The figures of one contender in one scenario, one a round."""
+    """The figures of one contender in one scenario, one a round. `failed` is why there are none."""
 
     scenario: Scenario
     contender: str
     requests_per_second: list[float] = field(default_factory=list)
     p50_ms: list[float] = field(default_factory=list)
     p99_ms: list[float] = field(default_factory=list)
+    cpu_seconds_per_1000: list[float] = field(default_factory=list)
+    failed: str = ""
 
-    def note(self, figures: dict[str, float]) -> None:
+    def note(self, figures: dict[str, float], cpu_seconds: float) -> None:
         """Add a round's figures."""
-        for name, figure in figures.items():
-            getattr(self, name).append(figure)
+        self.requests_per_second.append(figures["requests_per_second"])
+        self.p50_ms.append(figures["p50_ms"])
+        self.p99_ms.append(figures["p99_ms"])
+        self.cpu_seconds_per_1000.append(1000 * cpu_seconds / figures["requests"])
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a contender listens."""
+    """A contender that runs, and where it listens."""
 
-    name: str
+    contender: Contender
+    process: psutil.Process
     rest: str
     grpc: str
 
+    def cpu_seconds(self) -> float:
+        """Return what it and its children have used so far."""
+        used = 0.0
+        for process in (self.process, *self.process.children(recursive=True)):
+            try:
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue  # It has ended since it was listed.
+            used += times.user + times.system
+        return used
+
 
 def main() -> None:
-    """Measure, print a table, write the figures when asked."""
+    """Measure, print tables, write the figures when asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--peers", type=Path, help="folder of the peers' environments")
+    parser.add_argument("--only", choices=("rest", "grpc"), help="one protocol")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
+    peers = serving_peers.installed(options.peers) if options.peers else []
+    contenders = [OURS, *BARE, *(peer.contender(options.peers) for peer in peers)]
+    scenarios = [scenario for scenario in SCENARIOS if options.only in (None, scenario.protocol)]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         subprocess.run(
             [sys.executable, "-m", "benchmarks.serving_model", str(folder / "model" / "1")], check=True
         )
-        payloads = write_payloads(folder)
-        servers = [stack.enter_context(started(contender, folder / "model")) for contender in COMMANDS]
+        starts = serving_start.measured(folder / "model", options.rounds, wait_until_predicting)
+        servers = [stack.enter_context(started(contender, folder / "model")) for contender in contenders]
         results = [
-            result
-            for scenario in SCENARIOS
-            for result in measured(scenario, servers, payloads[scenario.protocol, scenario.rows], options)
+            result for scenario in scenarios for result in measured(scenario, servers, folder, options)
         ]
     show(results)
+    serving_start.show(starts)
     if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
+        figures = {"serving": [asdict(result) for result in results], "start": starts}
+        options.json.write_text(json.dumps(figures, indent=1))
 
 
-def write_payloads(folder: Path) -> dict[tuple[str, int], Path]:
-    """Write the request bodies to files: each holds the same numbers for both protocols."""
-    from tensorflow_serving.apis import predict_pb2
-
-    from serving import wire
-
-    payloads = {}
-    for rows in sorted({scenario.rows for scenario in SCENARIOS}):
-        x = np.random.default_rng(0).normal(size=(rows, COLUMNS)).astype(np.float32)
-        request = predict_pb2.PredictRequest(model_spec={"name": "model"})
-        wire.fill_proto(x, request.inputs["x"], as_content=True)
-        bodies = {
-            "rest": orjson.dumps({"instances": x}, option=orjson.OPT_SERIALIZE_NUMPY),
-            "grpc": request.SerializeToString(),
-        }
-        for protocol, body in bodies.items():
-            payloads[protocol, rows] = folder / f"{protocol}-{rows}"
-            payloads[protocol, rows].write_bytes(body)
-    return payloads
-
-
-def ours(base_path: Path, rest_port: int, grpc_port: int) -> list[str]:
-    """Return the model server's command."""
-    flags = [f"--rest_api_port={rest_port}", f"--port={grpc_port}", "--model_name=model"]
-    return [sys.executable, "-m", "serving.model_server", *flags, f"--model_base_path={base_path}"]
-
-
-def bare(kind: str) -> Any:
-    """Return a function that gives the command of a bare loop."""
-
-    def command(base_path: Path, rest_port: int, grpc_port: int) -> list[str]:
-        arguments = [str(base_path / "1"), str(rest_port), str(grpc_port), kind]
-        return [sys.executable, "-m", "benchmarks.serving_bare", *arguments]
-
-    return command
-
-
-COMMANDS: dict[str, Any] = {"ours": ours, "plain": bare("plain"), "prepared": bare("prepared")}
+def rows_of(scenario: Scenario) -> np.ndarray:
+    """Return the numbers that a scenario sends: the same for all contenders."""
+    return np.random.default_rng(0).normal(size=(scenario.rows, COLUMNS)).astype(np.float32)
 
 
 @contextmanager
-def started(contender: str, base_path: Path) -> Iterator[Server]:
+def started(contender: Contender, base_path: Path) -> Iterator[Server]:
     """Run a contender until the block is left."""
     rest_port, grpc_port = free_port(), free_port()
     process = subprocess.Popen(
-        COMMANDS[contender](base_path, rest_port, grpc_port), stderr=subprocess.DEVNULL
+        contender.command(base_path, rest_port, grpc_port),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until_predicting(process, rest_port)
-        yield Server(contender, f"127.0.0.1:{rest_port}", f"127.0.0.1:{grpc_port}")
+        wait_until_predicting(contender, process, rest_port)
+        addresses = (f"127.0.0.1:{rest_port}", f"127.0.0.1:{grpc_port}")
+        yield Server(contender, psutil.Process(process.pid), *addresses)
     finally:
-        process.terminate()
-        process.wait()
+        end(process)
 
 
-def wait_until_predicting(process: subprocess.Popen[bytes], port: int) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and then those of its children that it has left behind."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        children = []
+    process.terminate()
+    process.wait()
+    _, left = psutil.wait_procs(children, timeout=5)
+    for child in left:
+        child.kill()
+
+
+def wait_until_predicting(contender: Contender, process: subprocess.Popen[bytes], port: int) -> None:
     """Ask until a prediction is answered."""
-    import httpx
-
+    body = contender.rest.body(np.zeros((1, COLUMNS), np.float32))
+    url = f"http://127.0.0.1:{port}{contender.rest.target}"
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise SystemExit(f"A server ended at start: {process.args!r}")
-        try:
-            url = f"http://127.0.0.1:{port}/v1/models/model:predict"
-            if httpx.post(url, json={"instances": [[0.0] * COLUMNS]}).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass  # It is not listening yet.
-        time.sleep(0.1)
+    with httpx.Client(headers={"content-type": "application/json"}, timeout=START_SECONDS) as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise SystemExit(f"A server ended at start: {process.args!r}")
+            try:
+                if client.post(url, content=body).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass  # It is not listening yet.
+            time.sleep(0.02)
     raise SystemExit(f"A server did not answer within {START_SECONDS} s: {process.args!r}")
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def measured(scenario: Scenario, servers: list[Server], payload: Path, options: Any) -> list[Result]:
-    """Return a result for each contender, the rounds interleaved."""
-    results = {server.name: Result(scenario, server.name) for server in servers}
+def measured(scenario: Scenario, servers: list[Server], folder: Path, options: Any) -> list[Result]:
+    """Return a result for each contender that speaks the protocol, the rounds interleaved."""
+    x = rows_of(scenario)
+    results: dict[str, Result] = {}
     for _ in range(options.rounds):
         for server in servers:
+            call = server.contender.call(scenario.protocol)
+            if call is None:
+                continue
+            result = results.setdefault(server.contender.name, Result(scenario, server.contender.name))
+            payload = folder / "payload"
+            payload.write_bytes(call.body(x))
             address = server.rest if scenario.protocol == "rest" else server.grpc
-            arguments = [
-                scenario.protocol,
-                address,
-                str(scenario.connections),
-                str(options.seconds),
-                str(payload),
-            ]
+            arguments = [scenario.protocol, address, call.target, str(scenario.connections)]
             command = [sys.executable, "-m", "benchmarks.serving_load", *arguments]
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+            before = server.cpu_seconds()
+            done = subprocess.run(
+                [*command, str(options.seconds), str(payload)],
+                capture_output=True,
+                text=True,
+                env=os.environ,
+                check=False,
+            )
             if done.returncode:
-                raise SystemExit(f"{scenario}, {server.name}: {done.stderr[-500:]}")
-            results[server.name].note(json.loads(done.stdout))
+                result.failed = done.stderr.strip().splitlines()[-1]
+                continue
+            result.note(json.loads(done.stdout), server.cpu_seconds() - before)
     return list(results.values())
 
 
-def ratio(results: list[Result], against: Result) -> float:
-    """Return how many times the requests per second of `against` ours were: the median over the rounds."""
-    our = next(r for r in results if r.contender == "ours" and r.scenario == against.scenario)
-    pairs = zip(our.requests_per_second, against.requests_per_second, strict=True)
-    return statistics.median(a / b for a, b in pairs)
+def ratio(results: Sequence[Result], of: Result) -> str:
+    """Return how many times the requests per second of `of` ours were: the median over the rounds."""
+    our = ours_beside(results, of)
+    if of is our:
+        return ""
+    pairs = zip(our.requests_per_second, of.requests_per_second, strict=True)
+    return f"{statistics.median(a / b for a, b in pairs):.2f}x"
 
 
-def show(results: list[Result]) -> None:
-    """Print one line a contender and scenario."""
-    rows = [
-        (
-            result.scenario.protocol,
-            str(result.scenario.connections),
-            f"{result.scenario.rows:,}",
-            result.contender,
-            f"{statistics.median(result.requests_per_second):,.0f}",
-            f"{statistics.median(result.p50_ms):.2f}",
-            f"{statistics.median(result.p99_ms):.2f}",
-            "" if result.contender == "ours" else f"{ratio(results, result):.2f}x",
-        )
-        for result in results
-    ]
+def cpu_ratio(results: Sequence[Result], of: Result) -> str:
+    """Return how many times our CPU time a request of `of` took: it depends less on what else runs."""
+    our = ours_beside(results, of)
+    if of is our:
+        return ""
+    spent = [statistics.median(result.cpu_seconds_per_1000) for result in (of, our)]
+    return f"{spent[0] / spent[1]:.2f}x" if spent[1] else ""
+
+
+def ours_beside(results: Sequence[Result], of: Result) -> Result:
+    """Return our result in the scenario of another."""
+    return next(r for r in results if r.contender == OURS.name and r.scenario == of.scenario)
+
+
+def line(results: Sequence[Result], result: Result) -> tuple[str, ...]:
+    """Return a result as a line of the table."""
+    scenario = result.scenario
+    named = (scenario.protocol, str(scenario.connections), f"{scenario.rows:,}", result.contender)
+    if result.failed:
+        return (*named, "failed", "", "", "", "", "")
+    return (
+        *named,
+        f"{statistics.median(result.requests_per_second):,.0f}",
+        f"{statistics.median(result.p50_ms):.2f}",
+        f"{statistics.median(result.p99_ms):.2f}",
+        f"{statistics.median(result.cpu_seconds_per_1000):.2f}",
+        ratio(results, result),
+        cpu_ratio(results, result),
+    )
+
+
+def fastest_peers(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """Return for each scenario its fastest peer, and our ratio to it."""
+    known = {OURS.name, *(contender.name for contender in BARE)}
+    lines = []
+    for scenario in dict.fromkeys(result.scenario for result in results):
+        peers = [r for r in results if r.scenario == scenario and r.contender not in known and not r.failed]
+        if peers:
+            fastest = max(peers, key=lambda r: statistics.median(r.requests_per_second))
+            rate = f"{statistics.median(fastest.requests_per_second):,.0f}"
+            ratios = (ratio(results, fastest), cpu_ratio(results, fastest))
+            lines.append((str(scenario), fastest.contender, rate, *ratios))
+    return lines
+
+
+def show(results: Sequence[Result]) -> None:
+    """Print one line a contender and scenario, the fastest peers, and what failed."""
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} at the end of the run")
     print_table(
         "Serving",
-        ("protocol", "conns", "rows", "contender", "requests/s", "p50 ms", "p99 ms", "ours/it"),
-        rows,
+        (
+            "protocol",
+            "conns",
+            "rows",
+            "contender",
+            "requests/s",
+            "p50 ms",
+            "p99 ms",
+            "CPU s/1,000",
+            "ours/it",
+        ),
+        [line(results, result) for result in results],
     )
+    if peers := fastest_peers(results):
+        print_table("Fastest peer", ("scenario", "peer", "requests/s", "ours/it", "CPU it/ours"), peers)
+    for result in results:
+        if result.failed:
+            print(f"{result.scenario}, {result.contender}: {result.failed}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 
-from benchmarks.serving import COLUMNS, HIDDEN
+from benchmarks.serving_contenders import COLUMNS, HIDDEN
 
 
 def save(path: str) -> None:
