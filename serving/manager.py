@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.errors import FailedPrecondition, InvalidInput, NoVersions, ServableNotFound, UnknownLabel
 from serving.loading import Loader, LoadOptions
 from serving.model import InUse, LifecycleOptions, Model, VersionStatus
-from serving.policy import All, Latest, Policy, Specific
+from serving.policy import All, Latest, ModelConfig, Specific
 
 __all__ = ["All", "InUse", "Latest", "ModelConfig", "ModelManager", "Specific", "VersionStatus"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """One model to serve: the folder of its version folders, which versions, and what labels name them."""
-
-    name: str
-    base_path: str | Path
-    policy: Policy = field(default_factory=Latest)
-    labels: Mapping[str, int] = field(default_factory=dict)
 
 
 class ModelManager:
@@ -60,20 +49,27 @@ class ModelManager:
         self._labels: Mapping[str, Mapping[str, int]] = {}
         self._configs: tuple[ModelConfig, ...] = ()
 
-    def apply(self, configs: Sequence[ModelConfig]) -> None:
+    def check(self, configs: Sequence[ModelConfig]) -> None:
+        """Refuse what `apply` would refuse at this moment, and change nothing.
+
+        Raises: as `apply`.
+        """
+        self._check(configs, labels_for_unavailable=self._labels_for_unavailable)
+
+    def apply(self, configs: Sequence[ModelConfig], *, labels_for_unavailable: bool = False) -> None:
         """Serve exactly these models from now on. Returns at once; loading and unloading follow.
 
         All labels are replaced as well. A label may only name a version that is available at this moment;
-        with `labels_for_unavailable`, a label not used so far may name any.
+        with `labels_for_unavailable`, here or for the manager, a label not used so far may name any.
 
         Raises:
             InvalidInput: a name twice, or a relative base path. Nothing changes.
             FailedPrecondition: a label for a version that is not available. Nothing changes.
         """
         with self._apply_lock:
-            _check(configs)
-            for config in configs:
-                self._check_labels(config)
+            self._check(
+                configs, labels_for_unavailable=labels_for_unavailable or self._labels_for_unavailable
+            )
             models = dict(self._models)
             wanted = {config.name for config in configs}
             for name in models.keys() - wanted:
@@ -163,12 +159,17 @@ class ModelManager:
         with self._changed:
             self._changed.notify_all()
 
-    def _check_labels(self, config: ModelConfig) -> None:
+    def _check(self, configs: Sequence[ModelConfig], *, labels_for_unavailable: bool) -> None:
+        _check(configs)
+        for config in configs:
+            self._check_labels(config, labels_for_unavailable)
+
+    def _check_labels(self, config: ModelConfig, labels_for_unavailable: bool) -> None:
         available = self.available(config.name)
         used = self._labels.get(config.name, {})
         for label, version in config.labels.items():
             unchanged_or_new = used.get(label, version) == version
-            if version in available or (self._labels_for_unavailable and unchanged_or_new):
+            if version in available or (labels_for_unavailable and unchanged_or_new):
                 continue
             raise FailedPrecondition(
                 f"Request to assign label to version {version} of model {config.name}, which is not "

@@ -72,8 +72,8 @@ class _Histogram:
         self.total += value
 
 
-def page(snapshots: Sequence[Snapshot]) -> str:
-    """Return the Prometheus page of these figures, added up."""
+def added(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """Return these figures added up."""
     counts: dict[tuple[str, ...], int] = {}
     latencies: dict[tuple[str, ...], tuple[list[int], float]] = {}
     for snapshot in snapshots:
@@ -81,15 +81,22 @@ def page(snapshots: Sequence[Snapshot]) -> str:
             counts[tuple(labels)] = counts.get(tuple(labels), 0) + number
         for labels, buckets, total in snapshot["latencies"]:
             before, sum_before = latencies.get(tuple(labels), ([0] * len(buckets), 0.0))
-            added = [a + b for a, b in zip(before, buckets, strict=True)]
-            latencies[tuple(labels)] = added, sum_before + total
+            together = [a + b for a, b in zip(before, buckets, strict=True)]
+            latencies[tuple(labels)] = together, sum_before + total
+    return {
+        "counts": [[list(key), number] for key, number in counts.items()],
+        "latencies": [[list(key), *figures] for key, figures in latencies.items()],
+    }
+
+
+def page(snapshot: Snapshot) -> str:
+    """Return the Prometheus page of these figures."""
     lines = ["# TYPE :tensorflow:serving:request_count counter"]
-    for labels, number in sorted(counts.items()):
-        lines.append(
-            f":tensorflow:serving:request_count{{{_labels(('model_name', 'status'), labels)}}} {number}"
-        )
+    for labels, number in sorted(snapshot["counts"]):
+        shown = _labels(("model_name", "status"), labels)
+        lines.append(f":tensorflow:serving:request_count{{{shown}}} {number}")
     lines.append("# TYPE :tensorflow:serving:request_latency histogram")
-    for labels, (buckets, total) in sorted(latencies.items()):
+    for labels, buckets, total in sorted(snapshot["latencies"]):
         lines += _histogram(_labels(("model_name", "API", "entrypoint"), labels), buckets, total)
     return "\n".join(lines) + "\n"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 
 
 class State(IntEnum):
@@ -37,6 +38,16 @@ class Specific:
 
 
 Policy = Latest | All | Specific
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model to serve: the folder of its version folders, which versions, and what labels name them."""
+
+    name: str
+    base_path: str | Path
+    policy: Policy = field(default_factory=Latest)
+    labels: Mapping[str, int] = field(default_factory=dict)
 
 
 def aspired(policy: Policy, found: Collection[int]) -> set[int]:

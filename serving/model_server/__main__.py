@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -9,7 +10,8 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from serving.model_server import flags as flag_table
-from serving.model_server import settings, start
+from serving.model_server import logs, settings, start
+from serving.model_server.supervisor import Supervisor
 
 BAD_USAGE = 255
 """tensorflow_model_server's exit status for a command line it cannot use."""
@@ -41,20 +43,13 @@ def _version() -> str:
 
 
 def _run(flags: flag_table.Flags) -> int:
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s%(facts)s",
-        stream=sys.stderr,
-    )
-    # TensorFlow's own notices (deprecations, restored paths) say nothing to an operator.
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_with_facts)
+    logs.set_up(several_processes=flags.workers > 1)
     for warning in flags.warnings:
         logging.getLogger(__name__).warning(warning)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         start.check(flags)
+        if flags.workers > 1:
+            return asyncio.run(Supervisor(flags).run())
         os.environ.update(settings.environment(flags))
         # TensorFlow is imported here, so that what is wrong with the command line is said at once.
         import uvloop
@@ -64,21 +59,11 @@ def _run(flags: flag_table.Flags) -> int:
         uvloop.run(serve(flags))
     except start.StartFailed as error:
         print(error, file=sys.stderr)
-        return 1
+        return start.FAILED
     except flag_table.FlagError as error:
         print(f"{error}\n\n{flag_table.usage()}", file=sys.stderr)
         return BAD_USAGE
     return 0
-
-
-_PLAIN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "facts", "taskName"}
-
-
-def _with_facts(record: logging.LogRecord) -> bool:
-    """Put a record's extra fields into its line."""
-    facts = {name: value for name, value in record.__dict__.items() if name not in _PLAIN}
-    record.facts = "".join(f" {name}={value!r}" for name, value in facts.items())
-    return True
 
 
 if __name__ == "__main__":

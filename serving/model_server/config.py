@@ -10,8 +10,7 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.errors import FailedPrecondition, InvalidInput
-from serving.manager import All, Latest, ModelConfig, Specific
-from serving.policy import Policy
+from serving.policy import All, Latest, ModelConfig, Policy, Specific
 
 PLATFORM = "tensorflow"
 

@@ -125,6 +125,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("xla_gpu_compilation_enabled", False, "Compile graphs with XLA on GPUs"),
     Flag("mixed_precision", "", "bfloat16: let TensorFlow compute in it where it thinks that is safe"),
     Flag("monitoring_config_file", "", "Text file with a MonitoringConfig: Prometheus metrics over REST"),
+    Flag(
+        "workers",
+        1,
+        "Processes behind the same ports, each with all models (an addition to TensorFlow Serving)",
+    ),
     Flag("version", False, "Print the version and exit"),
     Flag("help", False, "Print this text and exit"),
     # Known to tensorflow_model_server; without effect here.

@@ -32,9 +32,9 @@ from tensorflow_serving.apis import (
 from serving import examples, messages
 from serving.dataplane import DataPlane
 from serving.dispatch import LARGE_REQUEST, Dispatcher
-from serving.errors import Code, InvalidInput, LoadFailed, ServingError
+from serving.errors import Code, InvalidInput, ServingError
 from serving.metrics import GRPC, Metrics
-from serving.model_server import config
+from serving.model_server.reload import Reloader
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].fu
 MAX_ERROR_TEXT = 1024
 """Characters of an error text that are sent; TensorFlow Serving cuts there too."""
 _HEALTH_POLL_SECONDS = 0.1
-_RELOAD_POLL_SECONDS = 0.01
 
 Handler = Callable[[bytes], Awaitable[Any]]
+Reload = Callable[[bytes], Awaitable[None]]
 
 
 def add_services(
@@ -56,16 +56,18 @@ def add_services(
     tensor_content: bool = False,
     with_health: bool = True,
     metrics: Metrics | None = None,
+    reload: Reload | None = None,
 ) -> None:
     """Register PredictionService and ModelService, and unless told otherwise health and reflection, with a
     server.
 
     `tensor_content`: answer with TensorProto.tensor_content instead of typed fields. `metrics`: where
-    predictions are counted.
+    predictions are counted. `reload`: what takes a ReloadConfigRequest, in bytes; by default this process's
+    models.
     """
     dispatcher = dispatcher or Dispatcher()
     prediction = PredictionService(dataplane, dispatcher, tensor_content=tensor_content, metrics=metrics)
-    model = ModelService(dataplane)
+    model = ModelService(dataplane, reload)
     services = {PREDICTION_SERVICE: prediction.handlers(), MODEL_SERVICE: model.handlers()}
     server.add_generic_rpc_handlers(
         tuple(
@@ -163,13 +165,13 @@ class PredictionService:
 class ModelService:
     """GetModelStatus and HandleReloadConfigRequest."""
 
-    def __init__(self, dataplane: DataPlane) -> None:
+    def __init__(self, dataplane: DataPlane, reload: Reload | None = None) -> None:
         self._dataplane = dataplane
-        self._manager = dataplane.manager
+        self._reload = reload or Reloader(dataplane.manager).reload
 
     def handlers(self) -> dict[str, Handler]:
         """Return the methods by their names in the protocol."""
-        return {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload}
+        return {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload_config}
 
     async def _status(self, data: bytes) -> Any:
         request = _parsed(get_model_status_pb2.GetModelStatusRequest, data)
@@ -177,20 +179,8 @@ class ModelService:
             raise InvalidInput("Missing ModelSpec")
         return messages.status_response(self._dataplane.status(messages.spec_from(request.model_spec)))
 
-    async def _reload(self, data: bytes) -> Any:
-        """Apply the whole configuration, then wait for the models that have no version available yet."""
-        request = _parsed(model_management_pb2.ReloadConfigRequest, data)
-        configs = config.model_configs(request.config)
-        if request.config.WhichOneof("config") is not None:
-            self._manager.apply(configs)
-        names = [entry.name for entry in configs]
-        while not self._manager.settled(names):
-            await asyncio.sleep(
-                _RELOAD_POLL_SECONDS
-            )  # Ends with the call: the client's deadline cancels it here.
-        failures = self._manager.failures(names)
-        if failures:
-            raise LoadFailed(failures)
+    async def _reload_config(self, data: bytes) -> Any:
+        await self._reload(data)
         return model_management_pb2.ReloadConfigResponse()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import uvicorn
@@ -16,8 +17,9 @@ import uvicorn
 from serving import metrics as metrics_page
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
-from serving.metrics import Metrics
-from serving.model_server import settings, slow_clients, start
+from serving.manager import ModelManager
+from serving.metrics import Metrics, Snapshot
+from serving.model_server import settings, slow_clients
 from serving.model_server.flags import Flags
 from serving.model_server.grpc_service import add_services
 from serving.model_server.rest import RESTApp
@@ -43,8 +45,34 @@ class RESTServer:
         await self.task
 
 
+class Standing(Protocol):
+    """How a process that serves stands to others: alone, or as one of several workers."""
+
+    stopping: asyncio.Event
+    """Set when the server should drain and end."""
+    shares_ports: bool
+
+    def begin(self, manager: ModelManager, metrics: Metrics | None) -> None:
+        """Give the manager its models."""
+
+    async def ready_to_listen(self) -> None:
+        """Return when ports should be opened."""
+
+    def listener(self) -> socket.socket:
+        """Return the socket for REST, bound."""
+
+    async def listening(self) -> None:
+        """Do what is to be done once all ports are open."""
+
+    async def reload(self, data: bytes) -> None:
+        """Apply a ReloadConfigRequest."""
+
+    async def figures(self) -> Snapshot:
+        """Return the metrics of the whole server."""
+
+
 async def start_grpc(
-    flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None
+    flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None, standing: Standing
 ) -> grpc.aio.Server | None:
     """Start the gRPC server; None: the flags ask for none.
 
@@ -56,13 +84,14 @@ async def start_grpc(
         addresses.append(f"unix:{flags.grpc_socket_path}")
     if not addresses:
         return None
-    server = grpc.aio.server(options=settings.grpc_options(flags))
+    server = grpc.aio.server(options=settings.grpc_options(flags, shared_port=standing.shares_ports))
     add_services(
         server,
         dataplane,
         dispatcher=dispatcher,
         tensor_content=flags.enable_serialization_as_tensor_content,
         metrics=metrics,
+        reload=standing.reload,
     )
     credentials = settings.grpc_credentials(flags)
     for address in addresses:
@@ -84,7 +113,7 @@ def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCrede
 
 
 async def start_rest(
-    flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None
+    flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None, standing: Standing
 ) -> RESTServer | None:
     """Start the REST server; None: the flags ask for none.
 
@@ -96,10 +125,10 @@ async def start_rest(
     if flags.rest_api_port == flags.port:
         log.warning("rest_skipped", extra={"reason": "--rest_api_port equals --port", "port": flags.port})
         return None
-    listener = start.listen(flags.host, flags.rest_api_port, "REST")
+    listener = standing.listener()
 
     async def show_metrics() -> str:
-        return metrics_page.page([metrics.snapshot()] if metrics else [])
+        return metrics_page.page(await standing.figures())
 
     app = RESTApp(
         dataplane,

@@ -7,17 +7,19 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import threading
 
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
-from serving.errors import FailedPrecondition, InvalidInput, ServingError
+from serving.errors import InvalidInput, ServingError
 from serving.loading import LoadOptions
-from serving.manager import ModelConfig, ModelManager
-from serving.metrics import Metrics
+from serving.manager import ModelManager
+from serving.metrics import Metrics, Snapshot
 from serving.model_server import config, listeners, settings, start
 from serving.model_server.flags import Flags
-from serving.model_server.listeners import DRAIN_SECONDS
+from serving.model_server.listeners import DRAIN_SECONDS, Standing
+from serving.model_server.reload import Reloader
 from serving.model_server.start import StartFailed
 
 log = logging.getLogger(__name__)
@@ -53,55 +55,82 @@ def manager_from(flags: Flags) -> ModelManager:
     )
 
 
-def configs_from(flags: Flags) -> list[ModelConfig]:
-    """Return the models that the flags name.
+class Alone:
+    """How a server in one process stands: it opens its own ports and answers for itself."""
 
-    Raises:
-        StartFailed: the config file cannot be used.
-    """
-    if not flags.model_config_file:
-        return [ModelConfig(flags.model_name, flags.model_base_path)]
-    try:
-        return config.read_file(flags.model_config_file)
-    except (InvalidInput, FailedPrecondition, OSError) as error:
-        raise StartFailed(f"Cannot use --model_config_file: {error}") from error
+    shares_ports = False
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self.stopping = asyncio.Event()
+        """Set when the server should drain and end."""
+
+    def begin(self, manager: ModelManager, metrics: Metrics | None) -> None:
+        """Give the manager its models.
+
+        Raises:
+            StartFailed: they are refused.
+        """
+        self._metrics = metrics
+        self._reloader = Reloader(manager)
+        try:
+            manager.apply(start.model_configs(self._flags))
+        except (ServingError, OSError) as error:
+            raise StartFailed(f"Failed to start server. Error: {error}") from error
+
+    async def ready_to_listen(self) -> None:
+        """Return when ports should be opened: at once, as clients may want to see how models load."""
+
+    def listener(self) -> socket.socket:
+        """Return the socket for REST, bound."""
+        return start.listen(self._flags.host, self._flags.rest_api_port, "REST")
+
+    async def listening(self) -> None:
+        """Do what is to be done once all ports are open."""
+
+    async def reload(self, data: bytes) -> None:
+        """Apply a ReloadConfigRequest."""
+        await self._reloader.reload(data)
+
+    async def figures(self) -> Snapshot:
+        """Return the metrics."""
+        assert self._metrics is not None  # Otherwise there is no page of them.
+        return self._metrics.snapshot()
 
 
-async def serve(flags: Flags) -> None:
+async def serve(flags: Flags, standing: Standing | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return.
+
+    `standing`: how this process stands to others; by default it is alone.
 
     Raises:
         StartFailed: a port is taken, or no model is configured.
         FlagError: neither a gRPC nor a REST address.
     """
-    start.check(flags)
-    configs = configs_from(flags)
+    if standing is None:
+        start.check(flags)
+        standing = Alone(flags)
     manager = manager_from(flags)
     try:
-        _apply(manager, configs)
-        await _serve(flags, manager)
+        await _serve(flags, manager, standing)
     finally:
         await asyncio.to_thread(manager.close)
 
 
-def _apply(manager: ModelManager, configs: list[ModelConfig]) -> None:
-    try:
-        manager.apply(configs)
-    except ServingError as error:
-        raise StartFailed(f"Failed to start server. Error: {error}") from error
-
-
-async def _serve(flags: Flags, manager: ModelManager) -> None:
+async def _serve(flags: Flags, manager: ModelManager, standing: Standing) -> None:
     dataplane = DataPlane(manager, check_method_names=flags.enable_signature_method_name_check)
     batching = settings.batching(flags)
     metrics = Metrics() if settings.metrics_path(flags) else None
     rest_threads = Dispatcher.suited_to(batching, flags.rest_api_num_threads or None)
     grpc_threads = Dispatcher.suited_to(batching, flags.grpc_max_threads or None)
-    stopping = asyncio.Event()
+    stopping = standing.stopping
     _on_signals(stopping)
-    grpc_server = await listeners.start_grpc(flags, dataplane, grpc_threads, metrics)
+    standing.begin(manager, metrics)
+    await standing.ready_to_listen()
+    grpc_server = await listeners.start_grpc(flags, dataplane, grpc_threads, metrics, standing)
     try:
-        rest_server = await listeners.start_rest(flags, dataplane, rest_threads, metrics)
+        rest_server = await listeners.start_rest(flags, dataplane, rest_threads, metrics, standing)
+        await standing.listening()
         log.info("listening", extra={"port": flags.port, "rest_api_port": flags.rest_api_port})
         watching = asyncio.create_task(_watch(flags, manager, stopping))
         await stopping.wait()

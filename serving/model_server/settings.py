@@ -26,8 +26,6 @@ METRICS_PATH = "/monitoring/prometheus/metrics"
 _GRPC_OPTIONS: Mapping[str, Any] = {
     "grpc.max_receive_message_length": -1,
     "grpc.max_send_message_length": -1,
-    # Without this a second server on the same port gets every other connection instead of an error.
-    "grpc.so_reuseport": 0,
 }
 
 
@@ -71,13 +69,16 @@ def metrics_path(flags: Flags) -> str:
     return path
 
 
-def grpc_options(flags: Flags) -> list[tuple[str, Any]]:
+def grpc_options(flags: Flags, *, shared_port: bool = False) -> list[tuple[str, Any]]:
     """Return the gRPC server's channel arguments: its own, and over them those of the flag.
+
+    `shared_port`: other processes of this server listen on the same port.
 
     Raises:
         InvalidInput: one that is not key=value.
     """
-    options = dict(_GRPC_OPTIONS)
+    # Unless it is meant, a second server on the same port has to get an error, not every other connection.
+    options = {**_GRPC_OPTIONS, "grpc.so_reuseport": int(shared_port)}
     for argument in filter(None, (part.strip() for part in flags.grpc_channel_arguments.split(","))):
         name, equals, value = argument.partition("=")
         if not name or not equals:

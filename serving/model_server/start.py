@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from typing import Any
 
-from serving.errors import InvalidInput
-from serving.model_server import settings
+from serving.errors import FailedPrecondition, InvalidInput
+from serving.model_server import config, settings
 from serving.model_server.flags import FlagError, Flags
+from serving.policy import ModelConfig
+
+FAILED = 1
+"""The exit status of a process that cannot start."""
 
 
 class StartFailed(Exception):
@@ -25,6 +31,7 @@ def check(flags: Flags) -> None:
     if not flags.model_config_file and not flags.model_base_path:
         raise StartFailed("Neither --model_base_path nor --model_config_file is given: nothing to serve.")
     _check_together(flags)
+    _check_workers(flags)
     _check_files(flags)
     for protocol, port in (("gRPC", flags.port), ("REST", flags.rest_api_port)):
         if port:
@@ -47,8 +54,27 @@ def _check_together(flags: Flags) -> None:
         )
 
 
+def _check_workers(flags: Flags) -> None:
+    if flags.workers < 1:
+        raise FlagError(f"--workers takes a number from 1; got {flags.workers}.")
+    if flags.workers > 1 and flags.grpc_socket_path:
+        raise FlagError("--grpc_socket_path goes with one worker only: processes cannot share such a socket.")
+
+
+def model_configs(flags: Flags) -> list[ModelConfig]:
+    """Return the models that the flags name.
+
+    Raises:
+        InvalidInput, FailedPrecondition, OSError: the config file cannot be used.
+    """
+    if not flags.model_config_file:
+        return [ModelConfig(flags.model_name, flags.model_base_path)]
+    return config.read_file(flags.model_config_file)
+
+
 def _check_files(flags: Flags) -> None:
-    readers = {
+    readers: dict[str, Callable[[Flags], Any]] = {
+        "model_config_file": model_configs,
         "batching_parameters_file": settings.batching,
         "monitoring_config_file": settings.metrics_path,
         "ssl_config_file": settings.grpc_credentials,
@@ -58,12 +84,14 @@ def _check_files(flags: Flags) -> None:
     for name, read in readers.items():
         try:
             read(flags)
-        except (InvalidInput, OSError) as error:
+        except (InvalidInput, FailedPrecondition, OSError) as error:
             raise StartFailed(f"Cannot use --{name}: {error}") from error
 
 
-def listen(host: str, port: int, protocol: str) -> socket.socket:
+def listen(host: str, port: int, protocol: str, *, shared: bool = False) -> socket.socket:
     """Return a socket bound to the address, not listening yet.
+
+    `shared`: others may listen there that say the same.
 
     Raises:
         StartFailed: it cannot be bound.
@@ -72,6 +100,8 @@ def listen(host: str, port: int, protocol: str) -> socket.socket:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, number)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(address)
     except OSError as error:
         raise StartFailed(f"Cannot listen for {protocol} on {host}:{port}: {error.strerror}.") from error
