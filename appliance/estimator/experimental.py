@@ -1,7 +1,9 @@
-"""The names of `tf.estimator.experimental`."""
+"""The names of `tf.estimator.experimental`, in TensorFlow 2 and in `tf.compat.v1`."""
 
 from __future__ import annotations
 
+from appliance.estimator.canned.kmeans import KMeans
+from appliance.estimator.canned.sdca import LinearSDCA
 from appliance.estimator.early_stopping import (
     make_early_stopping_hook,
     make_stop_at_checkpoint_step_hook,
@@ -16,6 +18,8 @@ from appliance.estimator.logits import call_logit_fn
 
 __all__ = [
     "InMemoryEvaluatorHook",
+    "KMeans",
+    "LinearSDCA",
     "build_raw_supervised_input_receiver_fn",
     "call_logit_fn",
     "make_early_stopping_hook",

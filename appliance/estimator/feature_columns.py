@@ -157,7 +157,11 @@ def lookup(weights: Any, single: SingleIds, name: str) -> tf.Tensor:
 
 
 def linear_model(
-    inputs: FeatureInputs, columns: Sequence[Any], units: int, sparse_combiner: str = "sum"
+    inputs: FeatureInputs,
+    columns: Sequence[Any],
+    units: int,
+    sparse_combiner: str = "sum",
+    state: ColumnState | None = None,
 ) -> tuple[tf.Tensor, Any, list[Any]]:
     """Build `sum over columns of (values x weights) + bias`.
 
@@ -170,6 +174,7 @@ def linear_model(
         units: the size of the output.
         sparse_combiner: how a categorical column with several values an example is reduced: sum, mean or
             sqrtn.
+        state: gets the columns' variables; None for a new one.
 
     Returns:
         float32 `[batch, units]`; the bias variable; the other trainable variables.
@@ -187,7 +192,7 @@ def linear_model(
                 f"{type(column).__name__}."
             )
     inputs.check(columns)
-    state = inputs.new_state()
+    state = inputs.new_state() if state is None else state
     sums = []
     dense: list[tuple[tf.Tensor, Any]] = []
     for column in columns:

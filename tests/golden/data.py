@@ -25,6 +25,7 @@ def features() -> dict[str, np.ndarray]:
         "kinds": WORDS[random.randint(4, size=(EXAMPLES, 3))],
         "strength": random.uniform(0.5, 2, (EXAMPLES, 3)).astype(np.float32),
         "level": random.randint(-1, 4, size=EXAMPLES).astype(np.int64),
+        "id": np.array([f"example {i}".encode() for i in range(EXAMPLES)]),
         "weight": random.uniform(0.25, 3, (EXAMPLES, 1)).astype(np.float32),
     }
 

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.golden.data import Columns, features, keras_optimizer, labels
+from tests.golden.experimental_scenarios import EXPERIMENTAL, ONE_BY_ONE
 from tests.golden.head_scenarios import HEADS, ONLY
 
 BATCH, EVAL_BATCH, STEPS = 8, 20, 6
@@ -160,6 +161,7 @@ SCENARIOS: dict[str, tuple[Callable[..., Any], str]] = {
     "combined_real": (_combined_real, "real"),
     "combined_linear_only": (_combined_linear_only, "three"),
     **HEADS,
+    **EXPERIMENTAL,
 }
 
 
@@ -172,6 +174,7 @@ EXPORTED = (
     "logistic",
     "multi_head",
     "baseline_counts",
+    "kmeans_full",
 )
 """The scenarios whose exported signatures are compared; the others have the same heads."""
 
@@ -200,6 +203,8 @@ def run(est: Any, name: str) -> dict[str, Any]:
 
     def dataset(batch: int) -> tf.data.Dataset:
         given = {key: features()[key] for key in ONLY.get(name, features())}
+        if kind == "none":
+            return tf.data.Dataset.from_tensor_slices(given).batch(batch).repeat(2)
         batches = tf.data.Dataset.from_tensor_slices((given, labels(kind))).batch(batch)
         if kind != "listed":
             return batches
@@ -208,7 +213,9 @@ def run(est: Any, name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as model_dir:
         config = est.RunConfig(model_dir=model_dir, save_summary_steps=1, tf_random_seed=1)
         estimator = build(est, config=config)
-        estimator.train(lambda: dataset(BATCH), steps=STEPS, hooks=[FixedWeights()])
+        batch = 1 if name in ONE_BY_ONE else BATCH
+        hooks = [] if kind == "none" else [FixedWeights()]
+        estimator.train(lambda: dataset(batch), steps=STEPS, hooks=hooks)
         metrics = estimator.evaluate(lambda: dataset(EVAL_BATCH))
         predictions = list(estimator.predict(lambda: dataset(5).take(1)))
         checkpoint = tf.train.latest_checkpoint(model_dir)

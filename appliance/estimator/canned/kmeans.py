@@ -43,8 +43,8 @@ class KMeans(Estimator):
         model_dir, config: as for `Estimator`.
         initial_clusters: the centers, `[num_clusters, dimensions]`; or `KMeans.RANDOM_INIT`, points of the
             first batches; or `KMeans.KMEANS_PLUS_PLUS_INIT`, points of the first batch, which must have at
-            least `num_clusters`; or a function from (points, k) to at most k centers, which is called with
-            batch after batch until there are enough.
+            least `num_clusters`; or a function from a list of one batch of points, and k, to at most k
+            centers, which is called with batch after batch until there are enough.
         distance_metric: `KMeans.SQUARED_EUCLIDEAN_DISTANCE` or `KMeans.COSINE_DISTANCE`.
         seed: of the choice of the initial centers.
         use_mini_batch, mini_batch_steps_per_iteration: see above.
@@ -194,7 +194,9 @@ def _kmeans_model_fn(
         all_distances, indices, distances, is_initialized, initialize, update = training
         loss = tf.reduce_sum(distances)
         tf.compat.v1.summary.scalar("loss/raw", loss)
-        step = tf.compat.v1.train.get_or_create_global_step()
+        with tf.control_dependencies([update]):
+            # Not earlier: the run in which the data ends is no step.
+            count = tf.compat.v1.train.get_or_create_global_step().assign_add(1, read_value=False)
         hooks: list[Any] = [_InitialClusters(initialize, is_initialized, config.is_chief)]
         if relative_tolerance is not None:
             hooks.append(_StopOnSmallChange(loss, relative_tolerance))
@@ -202,7 +204,7 @@ def _kmeans_model_fn(
             mode,
             predictions={KMeans.ALL_DISTANCES: all_distances[0], KMeans.CLUSTER_INDEX: indices[0]},
             loss=loss,
-            train_op=tf.group(update, step.assign_add(1, read_value=False)),
+            train_op=count,
             eval_metric_ops={KMeans.SCORE: mean(loss, None, KMeans.SCORE)},
             training_hooks=hooks,
             export_outputs={
@@ -242,7 +244,7 @@ def _matrix(key: str, feature: Any) -> tf.Tensor:
 
 
 class _InitialClusters(tf.compat.v1.train.SessionRunHook):
-    """Chooses the initial centers, from as many batches as that takes; workers wait for the chief to do so."""
+    """Chooses the initial centers, from as many batches as that takes; workers wait for the chief."""
 
     def __init__(self, initialize: Any, is_initialized: Any, is_chief: bool) -> None:
         self._initialize = initialize

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from appliance.estimator.feature_columns import dense_input, linear_model
-from appliance.estimator.feature_inputs import FeatureInputs
+from appliance.estimator.feature_inputs import ColumnState, FeatureInputs
 from appliance.estimator.model_fn import ModeKeys
 
 _BATCH_NORM_MOMENTUM = 0.999
@@ -137,12 +137,19 @@ def _summarize_layer(values: tf.Tensor, training: bool) -> None:
 
 
 def build_linear(
-    inputs: FeatureInputs, columns: Sequence[Any], units: int, sparse_combiner: str, mode: str
+    inputs: FeatureInputs,
+    columns: Sequence[Any],
+    units: int,
+    sparse_combiner: str,
+    mode: str,
+    state: ColumnState | None = None,
 ) -> Part:
-    """Build `linear/linear_model/...`: `units` logits."""
+    """Build `linear/linear_model/...`: `units` logits. The last of the variables is the bias; `state` gets
+    the columns' own.
+    """
     with tf.compat.v1.variable_scope("linear"):
         with tf.compat.v1.variable_scope("linear_model"):
-            logits, bias, variables = linear_model(inputs, columns, units, sparse_combiner)
+            logits, bias, variables = linear_model(inputs, columns, units, sparse_combiner, state)
         if mode == ModeKeys.TRAIN:
             if units > 1:
                 tf.compat.v1.summary.histogram("bias", bias)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from appliance.estimator.canned.layers import Network, Part, build_linear, build_network
+from appliance.estimator.canned.sdca import LinearSDCA, sdca_model_fn
 from appliance.estimator.feature_columns import check_columns
 from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.heads import BinaryClassHead, Head, MultiClassHead
@@ -59,10 +60,12 @@ def linear_model_fn(
     An optimizer given by name learns at 0.2; None is Ftrl at `min(0.2, 1 / sqrt(number of columns))`.
 
     Raises:
-        ValueError: a column or the optimizer's name is not valid.
+        ValueError: a column or the optimizer's name is not valid, or LinearSDCA cannot train the model.
     """
     columns = check_columns(feature_columns)
     _check_combiner(sparse_combiner)
+    if isinstance(optimizer, LinearSDCA):
+        return sdca_model_fn(head, columns, optimizer, sparse_combiner)
     if optimizer is None:
         optimizer = get_optimizer("Ftrl", min(_LINEAR_LEARNING_RATE, 1.0 / math.sqrt(len(columns))))
     optimizer = resolved(optimizer, _LINEAR_LEARNING_RATE)

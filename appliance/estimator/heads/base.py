@@ -192,6 +192,10 @@ class SingleHead(Head):
         weights = example_weights(features, self._weight_column, logits, self._weights_per_logit)
         return Examples(labels, losses, weights)
 
+    def training_examples(self, labels: Any, logits: tf.Tensor, features: Mapping[str, Any]) -> Examples:
+        """Return what a training batch comes to, with the weights of the classes; errors as for `loss`."""
+        return self._by_class(self._examples(labels, logits, features))
+
     def _by_class(self, examples: Examples) -> Examples:
         """Weight the examples of a training batch by their class, when the head has weights of classes."""
         by_class = self._class_weights_of(examples.labels)
