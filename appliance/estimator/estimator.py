@@ -16,7 +16,7 @@ from appliance.estimator.checks import check_overrides, check_steps, checked_hoo
 from appliance.estimator.cluster_tasks import training_device
 from appliance.estimator.evaluation import Evaluation
 from appliance.estimator.hooks.defaults import training_hooks
-from appliance.estimator.input_graph import Inputs, build_inputs
+from appliance.estimator.input_graph import Inputs, build_inputs, input_share
 from appliance.estimator.loop import HookedFetches, TrainingLoop
 from appliance.estimator.model_fn import (
     EstimatorSpec,
@@ -318,7 +318,9 @@ class Estimator:
         return tf.compat.v1.train.create_global_step(graph)
 
     def _inputs(self, input_fn: InputFn, mode: str) -> Inputs:
-        return build_inputs(input_fn, {"mode": mode, "params": self.params, "config": self.config})
+        share = input_share(self._config) if mode == ModeKeys.TRAIN else None
+        optional = {"mode": mode, "params": self.params, "config": self.config, "input_context": share}
+        return build_inputs(input_fn, optional)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         return call_model_fn(self._model_fn, features, labels, mode, self.params, config)

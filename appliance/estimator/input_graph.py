@@ -13,6 +13,7 @@ from tensorflow.python.framework import ops
 
 from appliance.estimator.arguments import call_with_known
 from appliance.estimator.columnar import columnar
+from appliance.estimator.run_config import RunConfig
 
 _HOST_FED_BYTES = 1 << 16
 """Larger constants stay on the host. Tables have dozens of columns, so this is well below a megabyte."""
@@ -62,6 +63,17 @@ def build_inputs(input_fn: Callable[..., Any], optional: Mapping[str, Any]) -> I
         iterator = tf.compat.v1.data.make_initializable_iterator(_prefetched(columnar(result)))
         features, labels = split(iterator.get_next())
         return Inputs(features, labels, iterator.initializer, endless=False, arrays=arrays)
+
+
+def input_share(config: RunConfig) -> Any:
+    """Return the `tf.distribute.InputContext` of a process that trains: which share of the data it reads.
+
+    None when it is the only one. tf.estimator leaves workers of parameter servers without it, so that each
+    reads all of the data.
+    """
+    if config.num_worker_replicas < 2 or config.global_id_in_cluster is None:
+        return None
+    return tf.distribute.InputContext(config.num_worker_replicas, config.global_id_in_cluster)
 
 
 def split(result: Any) -> tuple[Any, Any]:

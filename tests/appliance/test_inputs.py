@@ -1,12 +1,14 @@
 """input_fns over arrays and data frames in memory."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
 
 from appliance.estimator import Estimator, EstimatorSpec, ModeKeys, RunConfig, inputs
-from appliance.estimator.input_graph import build_inputs
+from appliance.estimator.input_graph import build_inputs, input_share
 from tests.appliance.models import linear_model_fn
 
 
@@ -121,6 +123,32 @@ def test_workers_share_the_rows():
     ]
     assert sorted(np.concatenate(shares)) == list(range(10))
     assert max(map(len, shares)) == 4
+
+
+def test_workers_of_a_cluster_are_told_their_share(monkeypatch):
+    assert input_share(RunConfig()) is None
+    shares = []
+    for kind, index in (("chief", 0), ("worker", 0), ("worker", 1)):
+        cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+        task = {"type": kind, "index": index}
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+        context = input_share(RunConfig())
+        assert context.num_input_pipelines == 3
+        shares.append(context.input_pipeline_id)
+    assert shares == [0, 1, 2]
+
+
+def test_an_input_fn_on_one_machine_gets_no_context(tmp_path):
+    given = []
+
+    def input_fn(input_context):
+        given.append(input_context)
+        return {"x": tf.constant([[1.0]])}, tf.constant([[3.0]])
+
+    model = Estimator(linear_model_fn, config=RunConfig(str(tmp_path)))
+    model.train(input_fn, steps=1)
+    model.evaluate(input_fn, steps=1)
+    assert given == [None, None]
 
 
 def test_an_estimator_trains_evaluates_and_predicts_on_arrays(tmp_path):
