@@ -3,7 +3,7 @@
 FROM python:3.11-slim
 
 # "examples" holds what examples/flights imports; give here what the experiments of your team import.
-ARG EXTRAS=train,serve,postgres,examples
+ARG EXTRAS=train,sklearn,serve,postgres,examples
 
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \

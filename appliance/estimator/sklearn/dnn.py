@@ -48,7 +48,7 @@ class _NetworkModel(Model):
         return dnn_model_fn(head, Network(**self._network()), self._optimizer())
 
     def _logits(self, variables: Mapping[str, np.ndarray], features: Any) -> np.ndarray:
-        return network_logits(variables, len(check_sizes(self.hidden_units)), self.activation, features)
+        return network_logits(variables, self.activation, features)
 
 
 class DNNClassifier(Classifier, _NetworkModel):

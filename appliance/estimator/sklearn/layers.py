@@ -25,17 +25,15 @@ ACTIVATIONS: Mapping[str, tuple[Callable[[tf.Tensor], tf.Tensor], Callable[[np.n
 """Activation functions by name: in TensorFlow and in numpy."""
 
 
-def network_logits(
-    variables: Mapping[str, np.ndarray], layers: int, activation: str, features: Any
-) -> np.ndarray:
+def network_logits(variables: Mapping[str, np.ndarray], activation: str, features: Any) -> np.ndarray:
     """Return the logits of a feed-forward network, float64 `[rows, units]`.
 
     Args:
         variables: by their names in a checkpoint of `DNNClassifier` or `DNNRegressor`.
-        layers: how many hidden layers there are.
         activation: one of `ACTIVATIONS`.
         features: `[rows, features]`, an array or a CSR matrix.
     """
+    layers = sum(name.startswith("dnn/hiddenlayer_") and name.endswith("/kernel") for name in variables)
     names = [*(f"dnn/hiddenlayer_{i}" for i in range(layers)), "dnn/logits"]
     weights = [(_float64(variables[f"{name}/kernel"]), _float64(variables[f"{name}/bias"])) for name in names]
     function = ACTIVATIONS[activation][1]
