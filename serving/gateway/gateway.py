@@ -12,6 +12,7 @@ from serving.gateway.embedded import EmbeddedPath
 from serving.gateway.entrance import RESTEntrance
 from serving.gateway.grpc_server import GRPCServer
 from serving.gateway.sidecar_path import SidecarPath
+from serving.metrics import Metrics
 from serving.reconciler import Reconciler
 from serving.routing import Routes
 from serving.runtime import EmbeddedRuntime
@@ -53,8 +54,9 @@ class Gateway:
             on_change=self._on_change,
         )
         self._path: EmbeddedPath | SidecarPath | None = None
-        self.asgi = RESTEntrance(self._access, self._current_path)
-        """The ASGI application for `/v1/models/...`: TensorFlow Serving's REST API."""
+        self._metrics = Metrics()
+        self.asgi = RESTEntrance(self._access, self._current_path, self._metrics)
+        """The ASGI application for `/v1/models/...`, TensorFlow Serving's REST API, and for `/metrics`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         self._grpc: GRPCServer | None = None
@@ -77,7 +79,7 @@ class Gateway:
         """
         if self._path is None:
             raise RuntimeError("Cannot serve gRPC before the gateway is started. Await start() first.")
-        server = GRPCServer(self._access, self._path.add_services)
+        server = GRPCServer(self._access, self._path.add_services, self._metrics)
         bound = await server.start(host, port)
         self._grpc = server
         self._health = asyncio.create_task(self._keep_health(server))

@@ -13,6 +13,8 @@ from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
 from serving.errors import Code, ServingError
 from serving.gateway.access import Access, Unauthenticated
+from serving.gateway.counting import COUNTED, counted
+from serving.metrics import Metrics
 
 _HEALTH = "/grpc.health.v1.Health/"
 _RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
@@ -52,10 +54,13 @@ class GRPCServer:
     Args:
         access: the token check; the health service stays open.
         add_services: adds PredictionService and ModelService.
+        metrics: where predictions are counted.
     """
 
-    def __init__(self, access: Access, add_services: Callable[[grpc.aio.Server], None]) -> None:
-        self._server = grpc.aio.server(interceptors=(_Gate(access),), options=_OPTIONS)
+    def __init__(
+        self, access: Access, add_services: Callable[[grpc.aio.Server], None], metrics: Metrics
+    ) -> None:
+        self._server = grpc.aio.server(interceptors=(_Gate(access, metrics),), options=_OPTIONS)
         add_services(self._server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -94,10 +99,10 @@ class GRPCServer:
 
 
 class _Gate(grpc.aio.ServerInterceptor):
-    """Refuses calls without the token, and reloads from anyone."""
+    """Refuses calls without the token, and reloads from anyone; counts the others."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, metrics: Metrics) -> None:
+        self._access, self._metrics = access, metrics
 
     async def intercept_service(
         self,
@@ -113,7 +118,8 @@ class _Gate(grpc.aio.ServerInterceptor):
                 return _refusal(error)
         if method == _RELOAD:
             return _refusal(ReloadRefused())
-        return await continuation(handler_call_details)
+        handler = await continuation(handler_call_details)
+        return counted(method, handler, self._metrics) if handler and method in COUNTED else handler
 
 
 def _metadata(details: grpc.HandlerCallDetails) -> Iterable[tuple[str, str | bytes]]:

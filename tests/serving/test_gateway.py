@@ -7,6 +7,7 @@ import gzip
 import http.client
 import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -363,6 +364,31 @@ def test_a_token_is_asked_for_everywhere_but_by_health(tmp_path: Path):
                 )
         finally:
             running.stop()
+
+
+def test_metrics_count_what_clients_were_answered(census):
+    def number(line: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{census.rest_port}/metrics") as page:
+            text = page.read().decode()
+        found = [float(entry.rsplit(" ", 1)[1]) for entry in text.splitlines() if entry.startswith(line)]
+        return found[0] if found else 0.0
+
+    count = ':tensorflow:serving:request_count{{model_name="{}",status="{}"}}'.format
+    latency = ':tensorflow:serving:request_latency_count{model_name="census",API="Predict",entrypoint="GRPC"}'
+    lines = (count("census", "OK"), count("nobody", "NOT_FOUND"), latency)
+    before = [number(line) for line in lines]
+    assert census.predict("census") == (200, [2.0])
+    assert census.predict("nobody")[0] == 404
+    with census.channel() as channel:
+        service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        service.Predict(predict_request("census"), timeout=DEADLINE_SECONDS)
+        expect(
+            lambda: service.Predict(predict_request("nobody"), timeout=DEADLINE_SECONDS),
+            grpc.StatusCode.NOT_FOUND,
+            "nobody",
+        )
+    after = [number(line) for line in lines]
+    assert [a - b for a, b in zip(after, before, strict=True)] == [2.0, 2.0, 1.0]
 
 
 def test_a_taken_grpc_port_is_said(census):

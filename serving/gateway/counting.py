@@ -1,0 +1,100 @@
+"""Counts requests at the gateway's doors, whatever runs the models behind them.
+
+The names are TensorFlow Serving's, as in `serving.metrics`. REST knows statuses of HTTP only, where several
+codes share one; of these the usual one is counted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis.model_pb2 import ModelSpec
+
+from serving.errors import Code, InvalidInput
+from serving.gateway import model_spec
+from serving.gateway.asgi import App, Receive, Scope, Send
+from serving.metrics import GRPC, REST, Metrics
+
+PREDICTION = "/tensorflow.serving.PredictionService/"
+COUNTED = tuple(f"{PREDICTION}{name}" for name in ("Predict", "Classify", "Regress", "MultiInference"))
+"""The gRPC methods that are counted: those that run a model."""
+_TARGET = re.compile(r"/v1/models/([^/:?]+)(?:/[^:?]*)?(?::(classify|regress|predict))?", re.IGNORECASE)
+_CODES: Mapping[int, Code] = {
+    200: Code.OK,
+    400: Code.INVALID_ARGUMENT,
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
+    404: Code.NOT_FOUND,
+    413: Code.INVALID_ARGUMENT,
+    429: Code.RESOURCE_EXHAUSTED,
+    501: Code.UNIMPLEMENTED,
+    503: Code.UNAVAILABLE,
+    504: Code.DEADLINE_EXCEEDED,
+}
+
+
+async def count_rest(app: App, scope: Scope, receive: Receive, send: Send, metrics: Metrics) -> None:
+    """Have a request answered by `app`, and count it by what is answered."""
+    target = _TARGET.match(scope["path"])
+    if target is None:
+        await app(scope, receive, send)
+        return
+    started = time.perf_counter()
+    status = 0
+
+    async def note_and_send(message: Any) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        await send(message)
+
+    await app(scope, receive, note_and_send)
+    model, verb = unquote(target[1]), (target[2] or "status").lower()
+    metrics.record(model, _CODES.get(status, Code.INTERNAL).name)
+    metrics.record_latency(model, verb, REST, time.perf_counter() - started)
+
+
+def counted(method: str, handler: Any, metrics: Metrics) -> Any:
+    """Return a handler of a gRPC method that does the same and counts."""
+    answer = handler.unary_unary
+    name = method.removeprefix(PREDICTION)
+
+    async def call(data: bytes, context: grpc.aio.ServicerContext) -> Any:
+        started = time.perf_counter()
+        try:
+            response = await answer(data, context)
+        except BaseException:
+            # Raised by `abort`, which has set the code, or by a client that is gone.
+            code = context.code()
+            status = code.name if isinstance(code, grpc.StatusCode) else Code.CANCELLED.name
+            metrics.record(model_name(data, name), status)
+            raise
+        model = model_name(data, name)
+        metrics.record(model, Code.OK.name)
+        metrics.record_latency(model, name, GRPC, time.perf_counter() - started)
+        return response
+
+    return grpc.unary_unary_rpc_method_handler(call)
+
+
+def model_name(data: bytes, method: str) -> str:
+    """Return the model that a serialized request names; empty: none."""
+    try:
+        if method == "MultiInference":
+            tasks, _ = model_spec.read_tasks(data)
+            return tasks[0][0].name if tasks else ""
+        return _first_spec(data).name
+    except (InvalidInput, DecodeError):
+        return ""
+
+
+def _first_spec(data: bytes) -> ModelSpec:
+    # Nearly every client writes the spec first, and then the tensors need not be copied to find it.
+    if len(data) > 1 and data[0] == 0x0A and data[1] < 0x80:
+        return ModelSpec.FromString(data[2 : 2 + data[1]])
+    return model_spec.read_spec(data)[0]
