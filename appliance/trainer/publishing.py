@@ -22,14 +22,20 @@ LIBRARIES = ("tensorflow", "keras", "numpy")
 def version_of_job(registry: Registry, model: str, job: str) -> Version | None:
     """Return the version that an earlier attempt at the job has published, if one has."""
     try:
-        versions = registry.versions(model)
+        found = registry.search_versions(model, job=job, states=["ready"], limit=1).items
     except ModelNotFound:
         return None
-    return next((version for version in versions if version.job == job and version.state == "ready"), None)
+    return registry.version(model, found[0].version) if found else None
 
 
 def publish(
-    registry: Registry, task: TaskSpec, export: str, step: int, metrics: Mapping[str, Any]
+    registry: Registry,
+    task: TaskSpec,
+    export: str,
+    step: int,
+    metrics: Mapping[str, Any],
+    *,
+    data_fingerprint: str = "",
 ) -> Version:
     """Register an export as the job's version of its model, which is made if it is new.
 
@@ -39,6 +45,7 @@ def publish(
         export: the folder of the SavedModel.
         step: the global step of its checkpoint.
         metrics: of that checkpoint's evaluation; those that are one number are kept.
+        data_fingerprint: of the data, as the user's file tells it.
 
     Raises:
         RegistryError: the registry refuses it.
@@ -54,6 +61,7 @@ def publish(
         step=step,
         job=task.job,
         source_revision=spec.source_revision,
+        data_fingerprint=data_fingerprint,
         libraries=libraries(),
         signatures=read_signatures(export),
     )

@@ -78,7 +78,11 @@ def _train_and_publish(task: TaskSpec, teller: Teller, stop: threading.Event) ->
         if not task.files.code.exists():
             _unpack(task)
         os.chdir(task.files.code)
-        result = _train(task, teller, stop)
+        experiment = UserExperiment(str(task.files.code), spec.file, spec.function)
+        experiment.load()
+        # Before training, for the data may grow meanwhile.
+        fingerprint = experiment.data_fingerprint(dict(spec.params)) if spec.model else ""
+        result = _train(task, experiment, teller, stop)
         # A stop that comes after the last step still keeps the result from being registered and promoted: who
         # cancels wants that, and a job that goes on later finds the result as it is.
         if result.stopped or stop.is_set():
@@ -91,7 +95,9 @@ def _train_and_publish(task: TaskSpec, teller: Teller, stop: threading.Event) ->
                 "Give the Experiment export_strategies, for example make_export_strategy(serving_input_fn)."
             )
         newest = result.exports[-1]
-        version = publishing.publish(registry, task, newest.path, newest.step, newest.metrics)
+        version = publishing.publish(
+            registry, task, newest.path, newest.step, newest.metrics, data_fingerprint=fingerprint
+        )
         promotion = publishing.promote(registry, version, task)
         return _succeeded(newest.step, newest.metrics, version.version, promotion)
 
@@ -103,14 +109,11 @@ def _unpack(task: TaskSpec) -> None:
         raise FolderUnusable(task.folder, error.strerror or str(error)) from error
 
 
-def _train(task: TaskSpec, teller: Teller, stop: threading.Event) -> Any:
+def _train(task: TaskSpec, experiment: UserExperiment, teller: Teller, stop: threading.Event) -> Any:
     spec = task.spec
     settings: dict[str, Any] = {"save_checkpoints_secs": SAVE_CHECKPOINTS_SECONDS, **spec.run_config}
     if "save_checkpoints_steps" in spec.run_config:
         del settings["save_checkpoints_secs"]
-    experiment = UserExperiment(str(task.files.code), spec.file, spec.function)
-    experiment.load()
-
     # TensorFlow takes seconds to import: not before the file is known to be one.
     from appliance.estimator import RunConfig, continuous
 

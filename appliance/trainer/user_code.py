@@ -62,6 +62,22 @@ class UserExperiment:
             )
         return experiment
 
+    def data_fingerprint(self, params: Any) -> str:
+        """Return what the file's own `data_fingerprint(params)` returns, or nothing where it has none.
+
+        Raises:
+            UserCodeError: it returned something else than text.
+            Exception: whatever the user's code raises.
+        """
+        function = getattr(_load_module(Path(self.code), self.file), "data_fingerprint", None)
+        told = "" if function is None else function(params)
+        if not isinstance(told, str):
+            raise UserCodeError(
+                f"data_fingerprint() of {self.file} must return text, as the functions of "
+                f"registry.fingerprints do. Received: {told!r:.100}."
+            )
+        return told
+
     def load(self) -> Callable[[Any, Any], Any]:
         """Return the user's function, after running the file once in this process.
 

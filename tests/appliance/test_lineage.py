@@ -20,6 +20,7 @@ from appliance.client import Client
 from appliance.client.results import Version
 from appliance.comparison import compare
 from appliance.trainer.job import JobSpec
+from appliance.trainer.user_code import UserCodeError, UserExperiment
 from registry.errors import GateRefused
 from tests.appliance.api_server import House, running_house
 
@@ -151,6 +152,14 @@ def test_card_of_a_version_without_anything_has_no_empty_tables(house: House) ->
         card = render_card(client.lineage("bare", 1))
     assert "##" not in card
     assert "job" not in card
+
+
+def test_fingerprint_that_is_no_text_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "untold.py").write_text("def experiment(run_config, params): ...\n")
+    (tmp_path / "odd.py").write_text("def data_fingerprint(params): return 7\n")
+    assert UserExperiment(str(tmp_path), "untold.py", "experiment").data_fingerprint({}) == ""
+    with pytest.raises(UserCodeError, match=r"data_fingerprint\(\) of odd.py must return text.*Received: 7"):
+        UserExperiment(str(tmp_path), "odd.py", "experiment").data_fingerprint({})
 
 
 def test_sparkline_shows_extremes_and_gaps() -> None:

@@ -297,6 +297,10 @@ def fails_in_training(run_config, params):
     def data():
         raise ValueError("bad")
     return estimator.Experiment(estimator.Estimator(model_fn, config=run_config), data, data)
+
+
+def data_fingerprint(params):
+    return f"x of {params.get('steps')} steps"
 """
 
 
@@ -347,6 +351,7 @@ def test_job_of_a_killed_worker_goes_on_from_its_checkpoint_and_registers_once(
         assert done.result["metrics"] == version.metrics
         assert version.metrics["error"] < 0.5
         assert (version.job, version.source_revision, version.params["steps"]) == (job.id, "3f2a", 400)
+        assert version.data_fingerprint == "x of 400 steps"
         assert version.libraries["tensorflow"] == importlib.metadata.version("tensorflow")
         tensor = {"dtype": "float32", "shape": [None, 1]}
         assert version.signatures == {
@@ -387,7 +392,8 @@ def test_stop_after_the_last_step_keeps_the_result_from_being_promoted(
 
     monkeypatch.setattr("appliance.trainer.task._train", train)
     monkeypatch.chdir(tmp_path)
-    job = house.submit("", model="line", promote="production")
+    code = "def experiment(run_config, params): ...\n"
+    job = house.submit(code, model="line", promote="production")
     folder = str(settings.jobs_root / job.id)
     task = TaskSpec(job.id, job.spec, folder, settings.database_url, settings.artifact_root)
     with Registry(settings.database_url, settings.artifact_root) as registry:

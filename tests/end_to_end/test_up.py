@@ -17,8 +17,10 @@ import pytest
 
 from appliance.client import Client, ClientError, Job
 from registry import Registry
+from registry.webhooks import verify
 from tests.end_to_end.main_job import EXPERIMENT, MODEL, MainJob
 from tests.end_to_end.processes import Process, is_alive, running, wait_until
+from tests.registry.receiver import Server
 
 COMMAND = [sys.executable, "-m", "appliance.cli"]
 FREE_PORTS = {"APPLIANCE_REST_PORT": "0", "APPLIANCE_GRPC_PORT": "0"}
@@ -55,7 +57,12 @@ def run_command(*arguments: str, environment: dict[str, str]) -> subprocess.Comp
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     """An appliance in a scratch home; a worker that is silent loses its job after three seconds."""
     folder = tmp_path_factory.mktemp("up")
-    environment = {"APPLIANCE_HOME": str(folder / "home"), "APPLIANCE_LEASE_SECONDS": "3", **FREE_PORTS}
+    environment = {
+        "APPLIANCE_HOME": str(folder / "home"),
+        "APPLIANCE_LEASE_SECONDS": "3",
+        "APPLIANCE_WEBHOOK_PRIVATE_ADDRESSES": "true",
+        **FREE_PORTS,
+    }
     with running("up", [*COMMAND, "up"], environment, folder) as process:
         wait_until(lambda: "Stop it with Ctrl-C." in process.output, "the appliance is up", process)
         places = json.loads((folder / "home" / "gateway.json").read_text())
@@ -77,6 +84,20 @@ def test_second_up_on_the_same_home_is_refused(up: Appliance) -> None:
         f"error: An appliance is already running on '{up.home}' (process {up.process.popen.pid}). "
         "Stop it, or give another folder with --home.\n"
     )
+
+
+def test_running_appliance_tells_webhooks(up: Appliance) -> None:
+    server = Server()
+    try:
+        hook = up.client.add_webhook(server.receiver.url, kinds=["model.created"])
+        with Registry(f"sqlite:///{up.home / 'appliance.db'}", up.home / "models") as registry:
+            registry.create_model("told")
+        (request,) = server.receiver.wait_for(lambda got: len(got) == 1)
+        assert request.event["model"] == "told"
+        assert verify(hook.secret, request.body, request.headers["Appliance-Signature"])
+        up.client.remove_webhook(hook.id)
+    finally:
+        server.close()
 
 
 def test_main_job_goes_through_the_embedded_appliance(up: Appliance) -> None:
