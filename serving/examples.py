@@ -66,7 +66,10 @@ def _example(value: Any) -> bytes:
     example = example_pb2.Example()
     features = example.features.feature
     for name, content in value.items():
-        feature = features[name]
+        try:
+            feature = features[name]
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"Feature name {name!r} is not UTF-8.") from error
         for element in content if isinstance(content, list) else [content]:
             _add(feature, name, element)
     return example.SerializeToString()

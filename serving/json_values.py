@@ -112,8 +112,15 @@ def base64_bytes(value: Any) -> bytes:
 
 
 def text_bytes(value: str) -> bytes:
-    """Return the bytes of a JSON string as the client sent them."""
-    return value.encode("utf-8", "surrogateescape")
+    """Return the bytes of a JSON string as the client sent them.
+
+    Raises:
+        InvalidInput: it has half of a surrogate pair, escaped; no bytes stand for that.
+    """
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidInput("JSON Parse error: The surrogate pair in string is invalid.") from error
 
 
 def type_name(value: Any) -> str:
