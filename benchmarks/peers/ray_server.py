@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -67,7 +68,8 @@ if __name__ == "__main__":
         grpc_options=gRPCOptions(port=int(grpc_port), grpc_servicer_functions=[SERVICER]),
     )
     serve.run(Model.bind(path))
-    try:
-        signal.sigwait([signal.SIGTERM, signal.SIGINT])
-    finally:
-        ray.shutdown()
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    ended.wait()
+    serve.shutdown()
+    ray.shutdown()
