@@ -14,6 +14,7 @@ import tensorflow as tf
 from appliance.estimator import checkpoints, warm_start
 from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
 from appliance.estimator.cluster_tasks import training_device
+from appliance.estimator.eager_values import eagerly
 from appliance.estimator.evaluation import Evaluation
 from appliance.estimator.hooks.defaults import training_hooks
 from appliance.estimator.input_graph import Inputs, build_inputs, input_share
@@ -84,7 +85,8 @@ class Estimator:
     @property
     def params(self) -> Any:
         """A copy of the parameters."""
-        return copy.deepcopy(self._params)
+        with eagerly():  # A Keras optimizer among them cannot be copied while a graph is being built.
+            return copy.deepcopy(self._params)
 
     @property
     def model_fn(self) -> Callable[[Any, Any, str, Any], EstimatorSpec]:

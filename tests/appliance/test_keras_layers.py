@@ -31,7 +31,7 @@ def layers_model_fn(features, labels, mode, params):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [lambda: keras.optimizers.Adam(0.05), lambda: keras.optimizers.AdamW(0.05), "SGD"],
+    [keras.optimizers.Adam(0.05), lambda: keras.optimizers.AdamW(0.05), "SGD"],
     ids=["Adam", "AdamW", "SGD"],
 )
 def test_layers_keep_their_names_and_move_their_averages(optimizer, tmp_path):
