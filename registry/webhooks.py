@@ -110,7 +110,15 @@ class WebhookDispatcher:
         self._runs.set()
         limits = httpx.Limits(max_connections=SENT_AT_ONCE, max_keepalive_connections=0)
         timeout = httpx.Timeout(ATTEMPT_SECONDS, connect=CONNECT_SECONDS)
-        options: dict[str, Any] = {"follow_redirects": False, "trust_env": False, "timeout": timeout}
+        # The authorities that come with httpx, and those of the system or of SSL_CERT_FILE: one's own, say.
+        tls = httpx.create_ssl_context(trust_env=False)
+        tls.load_default_certs()
+        options: dict[str, Any] = {
+            "follow_redirects": False,
+            "trust_env": False,
+            "timeout": timeout,
+            "verify": tls,
+        }
         async with httpx.AsyncClient(limits=limits, **options) as client:
             try:
                 await self._dispatch(client)

@@ -1,6 +1,7 @@
 """Webhooks, told to a real receiver: signed, again until they arrive, by whoever is still alive."""
 
 import ipaddress
+import re
 import signal
 import subprocess
 import sys
@@ -211,6 +212,45 @@ def test_private_addresses_are_reached_only_when_allowed(census: Registry, recei
     assert receiver.got == []
     with dispatching(census):
         receiver.wait_for(lambda got: len(got) == 1)
+
+
+def test_receiver_that_never_answers_is_left_after_a_while(
+    census: Registry, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "ATTEMPT_SECONDS", 0.3)
+    receiver.hold.clear()
+    census.add_webhook(receiver.url, kinds=["label.*"], actor="ada")
+    census.promote("census", 1, actor="bob")
+    with dispatching(census):
+        until(lambda: census.deliveries()[0].error != "")
+        assert re.search("no answer within 0.3 s|ReadTimeout", census.deliveries()[0].error)
+        receiver.hold.set()
+        monkeypatch.setattr(webhooks, "ATTEMPT_SECONDS", 15.0)
+        wait_for_state(census, "delivered")
+
+
+def test_certificate_must_be_that_of_the_name_though_the_address_is_connected_to(
+    census: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key", "-out", file]
+    subprocess.run(command, check=True, capture_output=True)
+    file.write_bytes(file.read_bytes() + (tmp_path / "key").read_bytes())
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    server = Server(file)
+    try:
+        by_name = server.receiver.url.replace("127.0.0.1", "localhost")
+        census.add_webhook(f"{by_name}/name", kinds=["label.*"], actor="ada")
+        census.add_webhook(f"{server.receiver.url}/address", kinds=["label.*"], actor="ada")
+        census.promote("census", 1, actor="bob")
+        with dispatching(census):
+            server.receiver.wait_for(lambda got: len(got) == 1)
+            until(lambda: census.deliveries(2)[0].error != "")
+    finally:
+        server.close()
+    assert [request.path for request in server.receiver.got] == ["/name"]
+    assert "CERTIFICATE_VERIFY_FAILED" in census.deliveries(2)[0].error
 
 
 @pytest.mark.parametrize(
