@@ -65,7 +65,7 @@ def _facts(lineage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ("trained by", "" if job is None else f"{job['file']}:{job['function']}, {job['submitted_by']}"),
         ("source revision", version["source_revision"]),
         ("data fingerprint", version["data_fingerprint"]),
-        ("files", f"{version['files']}, {version['size_bytes']:,} bytes, at `{version['uri']}`"),
+        ("files", f"{version['files']} ({version['size_bytes']:,} bytes) at {version['uri']}"),
         ("error", version["error"]),
     ]
     return ((name, _text(value)) for name, value in facts if value not in ("", None))

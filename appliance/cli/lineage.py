@@ -10,6 +10,7 @@ import click
 from appliance.cli.access import registry_access
 from appliance.cli.options import place_option
 from appliance.cli.output import cell, json_option, print_json, print_record, print_table
+from appliance.client.results import Promotion, Version, parse
 
 
 @click.command()
@@ -25,10 +26,9 @@ def show(model: str, version: str, url: str | None, as_json: bool) -> None:
         told = {name: value for name, value in lineage.items() if name != "version"}
         print_json({**lineage["version"], "lineage": told})
         return
-    found = lineage["version"]
-    job = lineage["job"] or {"id": found["job"]}
-    facts = {"signatures": list(found["signatures"]), "job": {k: v for k, v in job.items() if v is not None}}
-    print_record({**found, **facts})
+    found = vars(parse(Version, lineage["version"]))
+    job = {name: value for name, value in (lineage["job"] or {}).items() if value is not None}
+    print_record({**found, "signatures": list(found["signatures"]), "job": job or found["job"]})
     _print_curves(lineage["curves"])
     for label, report in lineage["gate_reports"].items():
         click.echo(f"\ngate of {label}, {'passed' if report['passed'] else 'REFUSED'}")
@@ -37,7 +37,8 @@ def show(model: str, version: str, url: str | None, as_json: bool) -> None:
     if lineage["moves"]:
         click.echo("\nmoves")
         names = ("at", "label", "action", "from_version", "to_version", "actor", "reason")
-        rows = [tuple(move[name] for name in names) for move in lineage["moves"]]
+        moves = [parse(Promotion, move) for move in lineage["moves"]]
+        rows = [tuple(getattr(move, name) for name in names) for move in moves]
         print_table(["at", "label", "action", "from", "to", "by", "reason"], rows, "")
 
 
