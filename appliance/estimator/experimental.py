@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.estimator.canned.kmeans import KMeans
+from appliance.estimator.canned.rnn import RNNClassifier, RNNEstimator
 from appliance.estimator.canned.sdca import LinearSDCA
 from appliance.estimator.early_stopping import (
     make_early_stopping_hook,
@@ -20,6 +21,8 @@ __all__ = [
     "InMemoryEvaluatorHook",
     "KMeans",
     "LinearSDCA",
+    "RNNClassifier",
+    "RNNEstimator",
     "build_raw_supervised_input_receiver_fn",
     "call_logit_fn",
     "make_early_stopping_hook",

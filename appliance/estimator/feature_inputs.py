@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column_v2 as fc
+from tensorflow.python.feature_column.sequence_feature_column import SequenceNumericColumn
 
 from appliance.estimator.crossing import crossed, fingerprint
 
@@ -276,7 +277,7 @@ def _two_dimensional(sparse: Any) -> Any:
 
 def _is_numeric(column: Any, key: str) -> bool:
     """Tell whether `column` reads the feature `key` as a number."""
-    if isinstance(column, fc.NumericColumn):
+    if isinstance(column, fc.NumericColumn | SequenceNumericColumn):
         return column.key == key
     if isinstance(column, fc.WeightedCategoricalColumn) and column.weight_feature_key == key:
         return True

@@ -57,6 +57,35 @@ def _sdca_real(est: Any, **common: Any) -> Any:
     )
 
 
+def _rnn(est: Any, cell_type: str, units: Any, **settings: Any) -> Any:
+    columns = Columns()
+    return est.experimental.RNNClassifier(columns.sequence(), units=units, cell_type=cell_type, **settings)
+
+
+def _rnn_simple(est: Any, **common: Any) -> Any:
+    columns = Columns()
+    context = [columns.age, tf.feature_column.embedding_column(columns.word, 2)]
+    return _rnn(est, "simple_rnn", [4], context_feature_columns=context, **common)
+
+
+def _rnn_lstm(est: Any, **common: Any) -> Any:
+    return _rnn(est, "lstm", 3, n_classes=3, weight_column="weight", **common)
+
+
+def _rnn_gru(est: Any, **common: Any) -> Any:
+    return _rnn(est, "gru", [3, 2], optimizer="Adam", **common)
+
+
+def _rnn_each(est: Any, **common: Any) -> Any:
+    return _rnn(est, "lstm", [3], return_sequences=True, **common)
+
+
+def _rnn_real(est: Any, **common: Any) -> Any:
+    return est.experimental.RNNEstimator(
+        est.RegressionHead(), Columns().sequence(), units=[3], cell_type="gru", **common
+    )
+
+
 EXPERIMENTAL: dict[str, tuple[Any, str]] = {
     "kmeans_full": (_kmeans_full, "none"),
     "kmeans_mini": (_kmeans_mini, "none"),
@@ -64,8 +93,16 @@ EXPERIMENTAL: dict[str, tuple[Any, str]] = {
     "kmeans_plus_plus": (_kmeans_plus_plus, "none"),
     "sdca_binary": (_sdca_binary, "binary"),
     "sdca_real": (_sdca_real, "real"),
+    "rnn_simple": (_rnn_simple, "binary"),
+    "rnn_lstm": (_rnn_lstm, "three"),
+    "rnn_gru": (_rnn_gru, "binary"),
+    "rnn_each": (_rnn_each, "each"),
+    "rnn_real": (_rnn_real, "real"),
 }
 """Name to the function that builds the estimator, and the kind of its labels."""
 
 ONE_BY_ONE = ("sdca_binary", "sdca_real")
 """Trained with batches of one: the solver goes through the examples of a batch in an order of its own."""
+
+SEQUENCES = ("rnn_simple", "rnn_lstm", "rnn_gru", "rnn_each", "rnn_real")
+"""Given the sequences too."""

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.golden.data import Columns, features, keras_optimizer, labels
-from tests.golden.experimental_scenarios import EXPERIMENTAL, ONE_BY_ONE
+from tests.golden.data import Columns, features, keras_optimizer, labels, sequences, sparse_sequences
+from tests.golden.experimental_scenarios import EXPERIMENTAL, ONE_BY_ONE, SEQUENCES
 from tests.golden.head_scenarios import HEADS, ONLY
 
 BATCH, EVAL_BATCH, STEPS = 8, 20, 6
@@ -202,10 +202,13 @@ def run(est: Any, name: str) -> dict[str, Any]:
     build, kind = SCENARIOS[name]
 
     def dataset(batch: int) -> tf.data.Dataset:
-        given = {key: features()[key] for key in ONLY.get(name, features())}
+        known = {**features(), **sequences()} if name in SEQUENCES else features()
+        given = {key: known[key] for key in ONLY.get(name, known)}
         if kind == "none":
             return tf.data.Dataset.from_tensor_slices(given).batch(batch).repeat(2)
         batches = tf.data.Dataset.from_tensor_slices((given, labels(kind))).batch(batch)
+        if name in SEQUENCES:
+            return batches.map(lambda given, label: (sparse_sequences(given), label))
         if kind != "listed":
             return batches
         return batches.map(lambda given, names: (given, tf.sparse.from_dense(names)))
