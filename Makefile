@@ -26,7 +26,7 @@ up: $(VENV)/.run  ## start the appliance on this machine and keep it running
 test: $(VENV)/.dev  ## every test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-lint: $(VENV)/.dev  ## ruff, mypy and the arrows of the house
+lint: $(VENV)/.dev  ## ruff, mypy and which package may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from appliance.house import START_SECONDS, is_healthy, where
 from appliance.settings import Settings, settings_environment
+from appliance.standalone import START_SECONDS, is_healthy, where
 from appliance.startup import StartError, check_folder, holder
 
 _TICK_SECONDS = 0.1

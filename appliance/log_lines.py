@@ -1,4 +1,4 @@
-"""How the house's log reads: a line an event, with its fields after its name."""
+"""How the appliance's log reads: a line an event, with its fields after its name."""
 
 from __future__ import annotations
 

@@ -176,9 +176,9 @@ def insert_all(connection: Any, table: Any, rows: Iterator[dict[str, Any]]) -> N
         connection.execute(insert(table), batch)
 
 
-def operations_of(house: Registry, versions: int, moves: int) -> dict[str, Callable[[int], Any]]:
+def operations_of(store: Registry, versions: int, moves: int) -> dict[str, Callable[[int], Any]]:
     """Return what is measured: a name, and a call that gets the number of its repetition."""
-    do = RegistryOperations(house)
+    do = RegistryOperations(store)
     late = do.versions(MODEL, VersionQuery(limit=1000, order="version"))["next_cursor"]
 
     def listed(**query: Any) -> Callable[[int], Any]:
@@ -212,8 +212,8 @@ def operations_of(house: Registry, versions: int, moves: int) -> dict[str, Calla
         "rollback far back": lambda call: do.rollback(
             MODEL, "production", RollBack(to=(call * 53 + 10) % 90 + 1), "ada"
         ),
-        "what serving polls": lambda _: house.revision(),
-        "targets of serving": lambda _: house.serving_targets(),
+        "what serving polls": lambda _: store.revision(),
+        "targets of serving": lambda _: store.serving_targets(),
     }
 
 
@@ -252,11 +252,11 @@ def postgresql() -> Iterator[str]:
 def run(database_url: str, root: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Fill the database, measure every operation, and return the figures."""
     engine = database.connect(database_url)
-    with Registry(engine, root / "models") as house:
+    with Registry(engine, root / "models") as store:
         fill(engine, root / "models", arguments.versions, arguments.moves)
         measured = {
             name: measure(call, arguments.calls)
-            for name, call in operations_of(house, arguments.versions, arguments.moves).items()
+            for name, call in operations_of(store, arguments.versions, arguments.moves).items()
         }
     name = engine.dialect.name
     engine.dispose()

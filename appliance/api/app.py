@@ -128,17 +128,17 @@ def _health_router(jobs: JobStore) -> APIRouter:
 
 def _serving_router(operations: RegistryOperations) -> APIRouter:
     router = APIRouter()
-    house = operations.house
+    store = operations.store
 
     @router.get("/serving", tags=["appliance"])
     def serving() -> Any:
         """Return what is wanted of serving, and the newest word of each gateway."""
         reports = [
             {**vars(report), "states": {model: vars(state) for model, state in report.states.items()}}
-            for report in house.serving_reports()
+            for report in store.serving_reports()
         ]
-        targets = [vars(target) for target in house.serving_targets()]
-        return plain({"revision": house.revision(), "targets": targets, "reports": reports})
+        targets = [vars(target) for target in store.serving_targets()]
+        return plain({"revision": store.revision(), "targets": targets, "reports": reports})
 
     return router
 

@@ -60,7 +60,7 @@ STATUS: dict[type[Exception], int] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as it leaves the house."""
+    """An error as a client sees it: status, code and message."""
 
     status: int
     code: str

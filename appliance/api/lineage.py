@@ -19,11 +19,11 @@ NO_METRICS = frozenset({"kind", "step", "max_steps"})
 Json = dict[str, Any]
 
 
-def lineage_of(house: registry.Registry, jobs: JobStore | None, version: registry.Version) -> Json:
+def lineage_of(store: registry.Registry, jobs: JobStore | None, version: registry.Version) -> Json:
     """Return what is known of a version.
 
     Args:
-        house: the registry.
+        store: the registry.
         jobs: the queue; None: there is none, so nothing is told of the version's job.
         version: the version.
 
@@ -33,12 +33,12 @@ def lineage_of(house: registry.Registry, jobs: JobStore | None, version: registr
         of each label; `moves`: of labels to or from it, newest first; `approvals`.
     """
     model, number = version.model, version.version
-    moves = house.history(model, version=number, limit=MOVES)
-    told = house.events(model, version=number, kinds=["gate.refused", "version.approved"], limit=MOVES)
+    moves = store.history(model, version=number, limit=MOVES)
+    told = store.events(model, version=number, kinds=["gate.refused", "version.approved"], limit=MOVES)
     job, curves = _job(jobs, version.job)
     return plain(
         {
-            "version": version_json(version, house.labels(model)),
+            "version": version_json(version, store.labels(model)),
             "job": job,
             "curves": curves,
             "gate_reports": _reports(number, moves, told),

@@ -46,7 +46,7 @@ class RegistryOperations:
 
     def __init__(
         self,
-        house: registry.Registry,
+        store: registry.Registry,
         on_move: Callable[[], None] = lambda: None,
         jobs: JobStore | None = None,
         predictor: Predictor | None = None,
@@ -54,50 +54,50 @@ class RegistryOperations:
         """Take the registry, and what else there is.
 
         Args:
-            house: the registry.
+            store: the registry.
             on_move: called when a label has moved, so that nobody waits for a poll.
             jobs: the queue, for the lineage of versions.
             predictor: runs a version, for gates that ask for a prediction.
         """
-        self._house, self._on_move, self._jobs = house, on_move, jobs
+        self._store, self._on_move, self._jobs = store, on_move, jobs
         self._predictor = predictor
 
     @property
-    def house(self) -> registry.Registry:
+    def store(self) -> registry.Registry:
         """The registry."""
-        return self._house
+        return self._store
 
     def models(self, query: ModelQuery) -> Json:
         """Return a page of models with their labels, by name."""
-        page = self._house.search_models(**query.arguments())
+        page = self._store.search_models(**query.arguments())
         return {"models": [model_json(entry) for entry in page], "next_cursor": page.next_cursor}
 
     def model(self, model: str) -> Json:
         """Return a model with its labels."""
-        return model_json(self._house.model(model))
+        return model_json(self._store.model(model))
 
     def change_model(self, model: str, changes: ModelChanges) -> Json:
         """Replace the tags or the description of a model, and return it."""
-        self._house.describe_model(model, tags=changes.tags, description=changes.description)
+        self._store.describe_model(model, tags=changes.tags, description=changes.description)
         return self.model(model)
 
     def versions(self, model: str, query: VersionQuery) -> Json:
         """Return a page of the versions of a model."""
-        page = self._house.search_versions(model, **query.arguments())
+        page = self._store.search_versions(model, **query.arguments())
         return {"versions": [summary_json(entry) for entry in page], "next_cursor": page.next_cursor}
 
     def version(self, model: str, version: str) -> Json:
         """Return a version by its number or by a label, as text."""
-        return version_json(self._find(model, version), self._house.labels(model))
+        return version_json(self._find(model, version), self._store.labels(model))
 
     def change_version(self, model: str, version: int, changes: VersionChanges) -> Json:
         """Replace the tags or the description of a version, and return it."""
-        self._house.describe_version(model, version, tags=changes.tags, description=changes.description)
+        self._store.describe_version(model, version, tags=changes.tags, description=changes.description)
         return self.version(model, str(version))
 
     def labels(self, model: str) -> dict[str, int]:
         """Return the version behind each label."""
-        return dict(self._house.labels(model))
+        return dict(self._store.labels(model))
 
     def promote(self, model: str, label: str, request: MoveLabel, actor: str) -> Json:
         """Move a label to a version, and wait for serving if asked to.
@@ -105,7 +105,7 @@ class RegistryOperations:
         Raises:
             LoadFailed: the version would not load.
         """
-        move = self._house.promote(
+        move = self._store.promote(
             model,
             request.version,
             label=label,
@@ -123,7 +123,7 @@ class RegistryOperations:
         Raises:
             LoadFailed: the version would not load.
         """
-        move = self._house.rollback(
+        move = self._store.rollback(
             model,
             label=label,
             to=request.to,
@@ -136,13 +136,13 @@ class RegistryOperations:
     def remove_label(self, model: str, label: str, request: RemoveLabel, actor: str) -> Json:
         """Take a label away."""
         expectation = _expectation(request.expect)
-        move = self._house.remove_label(model, label, actor=actor, reason=request.reason, **expectation)
+        move = self._store.remove_label(model, label, actor=actor, reason=request.reason, **expectation)
         return self._followed(move, 0.0)
 
     def history(self, model: str, query: HistoryQuery) -> Json:
         """Return moves of labels, newest first."""
         limit = query.limit
-        moves = self._house.history(
+        moves = self._store.history(
             model, query.label, version=query.version, before=query.before, limit=limit + 1
         )
         shown = moves[:limit]
@@ -151,7 +151,7 @@ class RegistryOperations:
 
     def events(self, model: str, query: EventQuery) -> Json:
         """Return the changes of everything of a model, newest first."""
-        found = self._house.events(
+        found = self._store.events(
             model,
             kinds=query.kind,
             version=query.version,
@@ -165,75 +165,75 @@ class RegistryOperations:
 
     def lineage(self, model: str, version: str) -> Json:
         """Return where a version, by number or label, comes from and what became of it."""
-        return lineage_of(self._house, self._jobs, self._find(model, version))
+        return lineage_of(self._store, self._jobs, self._find(model, version))
 
     def approve(self, model: str, version: int, request: Approval, actor: str) -> Json:
         """Say that a version may go under a label."""
-        return plain(vars(self._house.approve(model, version, request.label, actor, request.comment)))
+        return plain(vars(self._store.approve(model, version, request.label, actor, request.comment)))
 
     def verify(self, model: str, query: VerifyQuery) -> Json:
         """Compare the files of versions with what was published."""
-        found = self._house.verify(model, query.version)
+        found = self._store.verify(model, query.version)
         return {"versions": [verification_json(entry) for entry in found]}
 
     def retention(self, model: str) -> Json:
         """Return which versions of a model are kept."""
-        return plain(vars(self._house.retention(model)))
+        return plain(vars(self._store.retention(model)))
 
     def set_retention(self, model: str, request: RetentionPolicy, actor: str) -> Json:
         """Say which versions of a model are kept."""
-        return plain(vars(self._house.set_retention(model, **request.model_dump(), actor=actor)))
+        return plain(vars(self._store.set_retention(model, **request.model_dump(), actor=actor)))
 
     def gc(self) -> Json:
         """Delete what the retention policies let go, and remove files that nobody can use."""
-        return {"removed": [plain(vars(entry)) for entry in self._house.gc()]}
+        return {"removed": [plain(vars(entry)) for entry in self._store.gc()]}
 
     def webhooks(self, query: WebhookQuery) -> Json:
         """Return the webhooks, without their secrets."""
-        return {"webhooks": [plain(vars(hook)) for hook in self._house.webhooks(query.model)]}
+        return {"webhooks": [plain(vars(hook)) for hook in self._store.webhooks(query.model)]}
 
     def add_webhook(self, request: NewWebhook, actor: str) -> Json:
         """Add a webhook, and return it with its secret."""
-        return plain(vars(self._house.add_webhook(**request.model_dump(), actor=actor)))
+        return plain(vars(self._store.add_webhook(**request.model_dump(), actor=actor)))
 
     def remove_webhook(self, webhook: int, actor: str) -> None:
         """Remove a webhook."""
-        self._house.remove_webhook(webhook, actor)
+        self._store.remove_webhook(webhook, actor)
 
     def deliveries(self, webhook: int, query: DeliveryQuery) -> Json:
         """Return the deliveries of a webhook, newest first."""
-        found = self._house.deliveries(webhook, **query.model_dump())
+        found = self._store.deliveries(webhook, **query.model_dump())
         return {"deliveries": [plain(vars(delivery)) for delivery in found]}
 
     def redeliver(self, delivery: int) -> Json:
         """Put a delivery into the outbox again."""
-        return plain(vars(self._house.redeliver(delivery)))
+        return plain(vars(self._store.redeliver(delivery)))
 
     def gate(self, model: str, label: str) -> Json:
         """Return the gate of a label."""
-        return gate_json(self._house.gate(model, label))
+        return gate_json(self._store.gate(model, label))
 
     def set_gate(self, model: str, label: str, rules: list[str], actor: str) -> Json:
         """Set the gate of a label, and return it."""
-        self._house.set_gate(model, label, rules, actor)
+        self._store.set_gate(model, label, rules, actor)
         return self.gate(model, label)
 
     def check_gate(self, model: str, version: int, label: str) -> Json:
         """Return what the gate of a label says about a version; nothing moves."""
-        return self._house.check_gate(model, version, label, predictor=self._predictor).to_json()
+        return self._store.check_gate(model, version, label, predictor=self._predictor).to_json()
 
     def delete_version(self, model: str, version: int, actor: str) -> None:
         """Delete a version that no label needs."""
-        self._house.delete_version(model, version, actor)
+        self._store.delete_version(model, version, actor)
 
     def _find(self, model: str, version: str) -> registry.Version:
         if version.isdecimal():
-            return self._house.version(model, int(version))
-        return self._house.resolve(model, version)
+            return self._store.version(model, int(version))
+        return self._store.resolve(model, version)
 
     def _followed(self, move: registry.Promotion, wait_seconds: float) -> Json:
         self._on_move()
-        serving = wait_until_served(self._house, move, wait_seconds) if wait_seconds else None
+        serving = wait_until_served(self._store, move, wait_seconds) if wait_seconds else None
         return promotion_json(move, serving)
 
 

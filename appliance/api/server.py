@@ -36,10 +36,10 @@ def serve(settings: Settings, ready_file: Path | None = None) -> None:
         registry.errors.DatabaseError: the database cannot be used.
     """
     http = bind(settings.host, settings.rest_port, "APPLIANCE_REST_PORT")
-    with http, registry.Registry(settings.database_url, settings.artifact_root, migrate=False) as house:
+    with http, registry.Registry(settings.database_url, settings.artifact_root, migrate=False) as store:
         jobs = JobStore(settings.database_url, migrate=False)
         try:
-            uvicorn_loop()(_serve(settings, house, jobs, http, ready_file))
+            uvicorn_loop()(_serve(settings, store, jobs, http, ready_file))
         finally:
             jobs.close()
 
@@ -69,16 +69,16 @@ def make_runtime(settings: Settings) -> EmbeddedRuntime | SidecarRuntime:
 
 
 async def _serve(
-    settings: Settings, house: registry.Registry, jobs: JobStore, http: socket.socket, ready_file: Path | None
+    settings: Settings, store: registry.Registry, jobs: JobStore, http: socket.socket, ready_file: Path | None
 ) -> None:
     gateway = Gateway(
-        house,
+        store,
         make_runtime(settings),
         token=settings.token,
         poll_wait_seconds=settings.poll_wait_seconds,
     )
     await gateway.start()
-    webhooks = WebhookDispatcher(house, allow_private=settings.webhook_private_addresses)
+    webhooks = WebhookDispatcher(store, allow_private=settings.webhook_private_addresses)
     webhooks.start()
     try:
         try:
@@ -86,7 +86,7 @@ async def _serve(
         except PortUnavailable as error:
             raise StartError(str(error)) from error
         app = build_app(
-            RegistryOperations(house, on_move=gateway.wake, jobs=jobs, predictor=smoke.predict),
+            RegistryOperations(store, on_move=gateway.wake, jobs=jobs, predictor=smoke.predict),
             jobs,
             jobs_root=settings.jobs_root,
             token=settings.token,

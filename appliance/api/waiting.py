@@ -15,7 +15,7 @@ FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.1
 
 
-def wait_until_served(house: registry.Registry, move: registry.Promotion, timeout_seconds: float) -> bool:
+def wait_until_served(store: registry.Registry, move: registry.Promotion, timeout_seconds: float) -> bool:
     """Return whether, within the time, every live gateway answers with the version of `move`.
 
     Raises:
@@ -24,9 +24,9 @@ def wait_until_served(house: registry.Registry, move: registry.Promotion, timeou
     deadline = time.monotonic() + timeout_seconds
     pause = FIRST_PAUSE_SECONDS
     while True:
-        if is_served(house.serving_reports(), move, datetime.now(UTC)):
+        if is_served(store.serving_reports(), move, datetime.now(UTC)):
             return True
-        raise_if_undone(house, move)
+        raise_if_undone(store, move)
         if time.monotonic() >= deadline:
             return False
         time.sleep(pause)
@@ -44,8 +44,8 @@ def _route(report: registry.ServingReport, move: registry.Promotion) -> int | No
     return None if state is None else state.routes.get(move.label)
 
 
-def raise_if_undone(house: registry.Registry, move: registry.Promotion) -> None:
+def raise_if_undone(store: registry.Registry, move: registry.Promotion) -> None:
     """Raise LoadFailed if `move` was undone."""
-    for later in house.history(move.model, move.label, after=move.id):
+    for later in store.history(move.model, move.label, after=move.id):
         if later.action == "undo" and later.from_version == move.to_version:
             raise LoadFailed(move.model, move.to_version, later.reason)

@@ -30,7 +30,7 @@ def registry_access(url: str | None) -> Iterator[Client]:
         with Client(url) as client:
             yield client
         return
-    with open_registry() as house:
+    with open_registry() as store:
         from appliance.api.operations import RegistryOperations
         from appliance.cli.direct import DirectTransport
         from appliance.cli.start import read_settings
@@ -39,7 +39,7 @@ def registry_access(url: str | None) -> Iterator[Client]:
 
         jobs = JobStore(read_settings().database_url, migrate=False)
         try:
-            operations = RegistryOperations(house, jobs=jobs, predictor=smoke.predict)
+            operations = RegistryOperations(store, jobs=jobs, predictor=smoke.predict)
             yield Client.over(DirectTransport(operations, default_actor()))
         finally:
             jobs.close()
@@ -55,11 +55,11 @@ def open_registry(*, migrate: bool = False) -> Iterator[registry.Registry]:
 
     settings = read_settings()
     try:
-        house = registry.Registry(settings.database_url, settings.artifact_root, migrate=migrate)
+        store = registry.Registry(settings.database_url, settings.artifact_root, migrate=migrate)
         try:
-            yield house
+            yield store
         finally:
-            house.close()
+            store.close()
     except (registry.errors.RegistryError, LoadFailed) as error:
         problem = problem_of(error)
         raise error_for(problem.status, problem.code, problem.message) from error

@@ -54,7 +54,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return the failure that an error of any part of the house stands for."""
+    """Return the failure that an error of any part of the appliance stands for."""
     from appliance.client import errors
 
     if isinstance(error, errors.ClientError):

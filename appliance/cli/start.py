@@ -49,7 +49,7 @@ def start_errors() -> Iterator[None]:
 
 
 def log_to_stderr() -> None:
-    """Write the house's log to standard error, a line an event: time, level, event, fields."""
+    """Write the appliance's log to standard error, a line an event: time, level, event, fields."""
     handler = logging.StreamHandler()
     handler.setFormatter(FieldsFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -40,7 +40,7 @@ def up(
 
             start(settings, click.echo)
             return
-        from appliance.house import run
+        from appliance.standalone import run
 
         log_to_stderr()
         run(settings, click.echo)

@@ -125,8 +125,8 @@ def import_model(
 
     _refuse_remote("import")
     numbers = {name: _number(name, value) for name, value in _pairs(metrics).items()}
-    with open_registry() as house:
-        version = house.import_model(
+    with open_registry() as store:
+        version = store.import_model(
             model,
             directory,
             metrics=numbers,
@@ -153,9 +153,9 @@ def export(model: str, version: str, directory: Path) -> None:
     They are compared with what was published. Works where the files are, not over HTTP.
     """
     _refuse_remote("export")
-    with open_registry() as house:
-        number = int(version) if version.isdecimal() else house.resolve(model, version).version
-        folder = house.export_version(model, number, directory)
+    with open_registry() as store:
+        number = int(version) if version.isdecimal() else store.resolve(model, version).version
+        folder = store.export_version(model, number, directory)
     click.echo(f"version {number} of {model} is in {folder}")
 
 

@@ -1,4 +1,4 @@
-"""The user's file: loading it, calling its function, showing its errors without the house's own frames."""
+"""The user's file: loading it, calling its function, showing its errors without the appliance's frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EvaluationFailed(Exception):
 
 
 SELF_EXPLAINING = (UserCodeError, BundleError, RegistryError)
-"""Errors that say all in their message; their traceback would show the house's frames only."""
+"""Errors that say all in their message; their traceback would show the appliance's frames only."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import threading
 import pytest
 from pydantic import ValidationError
 
-from appliance import house, startup
+from appliance import standalone, startup
 from appliance.settings import Settings
 
 
@@ -73,5 +73,5 @@ def test_whatever_else_answers_at_the_port_is_no_healthy_gateway(answer: bytes, 
 
         other = threading.Thread(target=answer_once)
         other.start()
-        assert house.is_healthy(f"http://127.0.0.1:{server.getsockname()[1]}") is healthy
+        assert standalone.is_healthy(f"http://127.0.0.1:{server.getsockname()[1]}") is healthy
         other.join()

@@ -155,7 +155,7 @@ class _Lines:
 
 
 def _environment() -> dict[str, str]:
-    """Return the task's environment: the worker's without the house's settings, which hold secrets."""
+    """Return the task's environment: the worker's without the appliance's settings, which hold secrets."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("APPLIANCE_")}
     return {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "1", **inherited}
 
