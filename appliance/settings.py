@@ -43,6 +43,8 @@ class Settings(BaseSettings):
     """Base URL of the sidecar's REST service."""
     sidecar_model_root: str = ""
     """The artifact root as the sidecar sees it; by default the same as `artifact_root`."""
+    batching_parameters_file: Path | None = None
+    """Text file with TensorFlow Serving's BatchingParameters: the embedded runtime runs requests together."""
     poll_wait_seconds: float = Field(default=0.05, gt=0, le=MAX_SECONDS)
     """How long the reconciler waits between two looks at the registry, in seconds."""
     webhook_private_addresses: bool = False

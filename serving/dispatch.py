@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from serving.batching import BatchingParameters
 from serving.errors import TimedOut
-from serving.pace import QUICK_SECONDS, Pace
+from serving.pace import Pace
 
 T = TypeVar("T")
 
@@ -35,13 +35,15 @@ _MAX_KINDS = 4096
 class Dispatcher:
     """Runs blocking work for an event loop."""
 
-    def __init__(self, threads: int | None = None, *, quick_seconds: float = QUICK_SECONDS) -> None:
+    def __init__(self, threads: int | None = None, *, gathers: bool = False) -> None:
         """`threads`: of the pool; by default four for each CPU, as TensorFlow Serving has for REST.
 
-        `quick_seconds`: work that takes less runs in the event loop's own thread.
+        `gathers`: work in different threads may be done together; so quick work stays in the event loop's
+        thread only while it is alone, or so quick that nothing is won.
         """
         self._paces: dict[Hashable, Pace] = {}
-        self._quick_seconds = quick_seconds
+        self._gathers = gathers
+        self._present = 0
         self._pool = ThreadPoolExecutor(threads or default_threads(), thread_name_prefix="request")
 
     @classmethod
@@ -51,7 +53,7 @@ class Dispatcher:
         if batching is None:
             return cls(threads)
         enough = min(max(batching.capacity, default_threads()), MOST_THREADS)
-        return cls(threads or enough, quick_seconds=BATCHED_QUICK_SECONDS)
+        return cls(threads or enough, gathers=True)
 
     async def run(
         self, kind: Hashable, size: int, work: Callable[[], T], *, timeout: float | None = None
@@ -64,9 +66,15 @@ class Dispatcher:
         Raises:
             TimedOut: see above.
         """
-        key = (kind, size.bit_length() >> 1)
+        self._present += 1
+        try:
+            return await self._run((kind, size.bit_length() >> 1), size, work, timeout)
+        finally:
+            self._present -= 1
+
+    async def _run(self, key: Hashable, size: int, work: Callable[[], T], timeout: float | None) -> T:
         pace = self._paces.get(key)
-        if pace is not None and pace.within(self._quick_seconds) and size < LARGE_REQUEST:
+        if pace is not None and pace.quick and size < LARGE_REQUEST and await self._stays(pace):
             started = time.perf_counter()
             result = work()
             pace.note(time.perf_counter() - started)
@@ -81,6 +89,14 @@ class Dispatcher:
                 f"Timed out: no answer within {timeout:g} s, the most this server lets a request take. "
                 "Send fewer rows, or start the server with a longer timeout."
             ) from None
+
+    async def _stays(self, pace: Pace) -> bool:
+        """Whether quick work is done here and now, and not where it could meet others."""
+        if not self._gathers or pace.within(BATCHED_QUICK_SECONDS):
+            return True
+        if self._present == 1:
+            await asyncio.sleep(0)  # What has arrived at the same moment gets its turn, and is counted.
+        return self._present == 1
 
     def _timed(self, key: Hashable, work: Callable[[], T]) -> T:
         started = time.perf_counter()

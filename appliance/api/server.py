@@ -62,10 +62,14 @@ def make_runtime(settings: Settings) -> EmbeddedRuntime | SidecarRuntime:
             artifact_root=settings.artifact_root,
             model_root=settings.sidecar_model_root,
         )
+    from serving.loading import LoadOptions
     from serving.manager import ModelManager
+    from serving.model_server.text_protos import batching_parameters
 
+    file = settings.batching_parameters_file
+    loading = LoadOptions(batching=None if file is None else batching_parameters(file))
     # Somebody waits for a promotion: a version that will not load has to be told within seconds, not minutes.
-    return EmbeddedRuntime(ModelManager(max_load_retries=1, load_retry_seconds=1.0))
+    return EmbeddedRuntime(ModelManager(max_load_retries=1, load_retry_seconds=1.0, loading=loading))
 
 
 async def _serve(

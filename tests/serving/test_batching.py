@@ -7,12 +7,14 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from serving.batching import Batcher, BatchingParameters, merged, padded_size, seconds_until_due
 from serving.errors import InvalidInput, Overloaded
+from serving.runtime import EmbeddedRuntime
 
 DEADLINE = 60.0
 
@@ -261,3 +263,17 @@ def test_many_threads_get_their_own_answers(house: Callable[..., House]) -> None
     asked = [crowd.ask(*np.arange(number % 4 + 1) + number) for number in range(400)]
     for number, future in enumerate(asked):
         assert answer(future) == (2.0 * (np.arange(number % 4 + 1) + number)).tolist()
+
+
+def test_the_appliance_hands_its_parameters_to_the_embedded_runtime(tmp_path: Path) -> None:
+    from appliance.api.server import make_runtime
+    from appliance.settings import Settings
+
+    file = tmp_path / "batching"
+    file.write_text("max_batch_size { value: 4 }")
+    runtime = make_runtime(Settings(home=tmp_path, batching_parameters_file=file))
+    assert isinstance(runtime, EmbeddedRuntime)
+    assert runtime.manager.loading.batching == BatchingParameters(max_batch_size=4)
+    plain = make_runtime(Settings(home=tmp_path))
+    assert isinstance(plain, EmbeddedRuntime)
+    assert plain.manager.loading.batching is None
