@@ -78,6 +78,10 @@ class Result:
         self.cpu_seconds_per_1000.append(1000 * cpu_seconds / figures["requests"])
 
 
+class NotStarted(Exception):
+    """A contender gave no answer; the text says which."""
+
+
 @dataclass(frozen=True)
 class Server:
     """A contender that runs, and where it listens."""
@@ -117,7 +121,14 @@ def main() -> None:
             [sys.executable, "-m", "benchmarks.serving_model", str(folder / "model" / "1")], check=True
         )
         starts = serving_start.measured(folder / "model", options.rounds, wait_until_predicting)
-        servers = [stack.enter_context(started(contender, folder / "model")) for contender in contenders]
+        servers = []
+        for contender in contenders:
+            try:
+                servers.append(stack.enter_context(started(contender, folder / "model")))
+            except NotStarted as error:
+                if contender is OURS or contender in BARE:
+                    raise
+                print(f"Left out: {error}")
         results = [
             result for scenario in scenarios for result in measured(scenario, servers, folder, options)
         ]
@@ -171,14 +182,14 @@ def wait_until_predicting(contender: Contender, process: subprocess.Popen[bytes]
     with httpx.Client(headers={"content-type": "application/json"}, timeout=START_SECONDS) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise SystemExit(f"A server ended at start: {process.args!r}")
+                raise NotStarted(f"{contender.name} ended at its start: {process.args!r}")
             try:
                 if client.post(url, content=body).status_code == 200:
                     return
             except httpx.TransportError:
                 pass  # It is not listening yet.
             time.sleep(0.02)
-    raise SystemExit(f"A server did not answer within {START_SECONDS} s: {process.args!r}")
+    raise NotStarted(f"{contender.name} did not answer within {START_SECONDS} s: {process.args!r}")
 
 
 def measured(scenario: Scenario, servers: list[Server], folder: Path, options: Any) -> list[Result]:

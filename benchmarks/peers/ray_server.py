@@ -14,6 +14,8 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# The proxy imports TensorFlow for the gRPC service; on a busy machine that takes more than its five seconds.
+os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "120")
 
 import numpy as np
 import ray

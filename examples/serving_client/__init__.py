@@ -1,0 +1,1 @@
+"""A client of TensorFlow Serving, which the model server here answers just as well."""
