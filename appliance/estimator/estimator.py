@@ -11,13 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator import checkpoints, warm_start
+from appliance.estimator import checkpoints, distribute, warm_start
 from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
 from appliance.estimator.cluster_tasks import training_device
 from appliance.estimator.eager_values import eagerly
 from appliance.estimator.evaluation import Evaluation
 from appliance.estimator.hooks.defaults import training_hooks
-from appliance.estimator.input_graph import Inputs, build_inputs, input_share
+from appliance.estimator.input_graph import Inputs, input_share
 from appliance.estimator.loop import HookedFetches, TrainingLoop
 from appliance.estimator.model_fn import (
     EstimatorSpec,
@@ -68,7 +68,7 @@ class Estimator:
         check_overrides(type(self), Estimator)
         check_model_fn(model_fn, params)
         self._warm_start = warm_start.settings_from(warm_start_from)
-        self._config = complete(config, model_dir)
+        self._config = distribute.with_devices(complete(config, model_dir))
         self._params = copy.deepcopy(params if params is not None else {})
         self._model_fn = model_fn
 
@@ -130,7 +130,7 @@ class Estimator:
             return self
         if steps is not None or max_steps is not None:
             hooks.append(tf.compat.v1.train.StopAtStepHook(steps, max_steps))
-        with self._new_graph(training_device(self._config)):
+        with self._new_graph(training_device(self._config), self._config.train_distribute):
             step, loss = self._train_graph(input_fn, hooks, listeners)
         log.info("training_done", extra={"step": step, "loss": loss})
         return self
@@ -305,9 +305,10 @@ class Estimator:
         return checkpoint_path
 
     @contextlib.contextmanager
-    def _new_graph(self, device: Any = None) -> Iterator[Any]:
+    def _new_graph(self, device: Any = None, strategy: Any = None) -> Iterator[Any]:
         """Make a graph with seed, device function and global step the default one."""
-        with tf.Graph().as_default() as graph, graph.device(device or self._config.device_fn):
+        scope = contextlib.nullcontext() if strategy is None else strategy.scope()
+        with tf.Graph().as_default() as graph, graph.device(device or self._config.device_fn), scope:
             self._seed()
             self._create_and_assert_global_step(graph)
             yield graph
@@ -322,7 +323,8 @@ class Estimator:
     def _inputs(self, input_fn: InputFn, mode: str) -> Inputs:
         share = input_share(self._config) if mode == ModeKeys.TRAIN else None
         optional = {"mode": mode, "params": self.params, "config": self.config, "input_context": share}
-        return build_inputs(input_fn, optional)
+        strategy = self._config.train_distribute if mode == ModeKeys.TRAIN else None
+        return distribute.training_inputs(strategy, input_fn, optional)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         return call_model_fn(self._model_fn, features, labels, mode, self.params, config)
@@ -336,9 +338,13 @@ class Estimator:
         self, input_fn: InputFn, hooks: list[Any], listeners: Sequence[Any]
     ) -> tuple[int | None, Any]:
         """Build, run; return the step that was reached and the last loss."""
+
+        def build(features: Any, labels: Any) -> EstimatorSpec:
+            return self._call_model_fn(features, labels, ModeKeys.TRAIN, self.config)
+
         inputs = self._inputs(input_fn, ModeKeys.TRAIN)
         with contextlib.closing(inputs):
-            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, self.config)
+            spec = distribute.training_spec(self._config.train_distribute, build, inputs)
             self._start_warm(self.latest_checkpoint())
             add_loss_summary(spec.loss)
             checkpoints.add_saver(self._config, spec.scaffold)

@@ -62,7 +62,8 @@ class RunConfig:
         keep_checkpoint_max: how many recent checkpoints are kept; 0 or None: all.
         keep_checkpoint_every_n_hours: one checkpoint every so many hours is kept for good.
         log_step_count_steps: steps between two log lines and `global_step/sec` summaries; None: never.
-        train_distribute, eval_distribute, experimental_distribute: strategies.
+        train_distribute: a `tf.distribute.MirroredStrategy`, to train on several devices of one machine.
+        eval_distribute, experimental_distribute: not supported.
         device_fn: function of one argument `op` that returns the device of each operation.
         protocol: "grpc", "grpc+verbs" or None.
         experimental_max_worker_delay_secs: longest wait, in seconds, before a worker starts.
@@ -373,7 +374,6 @@ def complete(config: RunConfig | None, model_dir: str | os.PathLike[str] | None)
     config = RunConfig() if config is None else config
     if not isinstance(config, RunConfig):
         raise ValueError(f"config must be an instance of `RunConfig`, but provided {config!r}.")
-    _refuse_strategies(config)
     if config.session_config is None:
         config = config.replace(session_config=default_session_config())
     path = None if model_dir is None else os.fspath(model_dir)
@@ -389,12 +389,3 @@ def complete(config: RunConfig | None, model_dir: str | os.PathLike[str] | None)
         log.warning("temporary_model_dir", extra={"model_dir": temporary})
         return config.replace(model_dir=temporary)
     return config
-
-
-def _refuse_strategies(config: RunConfig) -> None:
-    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
-        if getattr(config, name) is not None:
-            raise ValueError(
-                f"RunConfig.{name} is not supported yet. Given: {getattr(config, name)}. "
-                "Leave it out: the model then runs on this machine."
-            )

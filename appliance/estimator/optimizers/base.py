@@ -250,7 +250,8 @@ def _filled(shape: tf.TensorShape, value: float, dtype: tf.DType) -> tf.Tensor:
 def _variable(name: str, initial: Callable[[], tf.Tensor]) -> Any:
     """Create an untrained variable with exactly this name."""
     with tf.name_scope(""), tf.init_scope():
-        return tf.Variable(initial, trainable=False, name=name)
+        # A v1 variable keeps the copies of a MirroredStrategy out of the checkpoint.
+        return tf.compat.v1.Variable(initial, trainable=False, name=name, use_resource=True)
 
 
 def _is_schedule(rate: Any) -> bool:

@@ -1,0 +1,99 @@
+"""Trains on two virtual CPUs and on one, with the doubled batch, and prints the numbers of both.
+
+`python -m tests.appliance.mirrored_training FOLDER`: virtual devices must be there before TensorFlow starts.
+"""
+
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from appliance import estimator
+from tests.appliance.models import linear_model_fn
+
+STEPS = 6
+
+
+def input_fn(batch):
+    random = np.random.RandomState(3)
+    x = random.normal(size=(96, 1)).astype(np.float32)
+    y = (2 * x[:, 0] + random.normal(0, 0.1, 96)).astype(np.float32)
+    words = np.array(["ant", "bee", "cat"])[random.randint(3, size=96)]
+    return tf.data.Dataset.from_tensor_slices(({"x": x, "word": words}, y[:, None])).batch(batch)
+
+
+def canned(config):
+    word = tf.feature_column.categorical_column_with_vocabulary_list("word", ["ant", "bee", "cat"])
+    x = tf.feature_column.numeric_column("x")
+    return estimator.DNNLinearCombinedRegressor(
+        linear_feature_columns=[word],
+        dnn_feature_columns=[x, tf.feature_column.embedding_column(word, 2, initializer=fixed)],
+        dnn_hidden_units=[3],
+        dnn_activation_fn=tf.nn.tanh,
+        dnn_optimizer=tf.keras.optimizers.Adagrad(0.1),
+        config=config,
+    )
+
+
+def fixed(shape, dtype=tf.float32, partition_info=None):
+    return tf.reshape(tf.linspace(tf.constant(-1.0, dtype), 1.0, shape[0] * shape[1]), shape)
+
+
+def custom(config):
+    return estimator.Estimator(linear_model_fn, config=config, params={"learning_rate": 0.1})
+
+
+def keras_optimizer(config):
+    def model_fn(features, labels, mode):
+        weight = tf.compat.v1.get_variable("weight", [1, 1], initializer=tf.compat.v1.zeros_initializer())
+        outputs = tf.matmul(features["x"], weight)
+        head = estimator.RegressionHead()
+        return head.create_estimator_spec(
+            features, mode, outputs, labels, optimizer="Adam", trainable_variables=[weight]
+        )
+
+    return estimator.Estimator(model_fn, config=config)
+
+
+class FixedWeights(estimator.SessionRunHook):
+    """Sets the network's kernels, which are random otherwise."""
+
+    def begin(self):
+        self._assign = [
+            variable.assign(fixed(variable.shape)).op
+            for variable in tf.compat.v1.trainable_variables()
+            if variable.op.name.endswith("kernel")
+        ]
+
+    def after_create_session(self, session, coord):
+        session.run(self._assign)
+
+
+def run(make, model_dir, strategy, batch):
+    config = estimator.RunConfig(
+        model_dir=model_dir, tf_random_seed=1, train_distribute=strategy, save_summary_steps=1
+    )
+    model = make(config)
+    model.train(lambda: input_fn(batch), steps=STEPS, hooks=[FixedWeights()])
+    values = {
+        name: np.asarray(model.get_variable_value(name)).tolist() for name in model.get_variable_names()
+    }
+    metrics = model.evaluate(lambda: input_fn(32))
+    return {"values": values, "metrics": {key: float(value) for key, value in metrics.items()}}
+
+
+def main():
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    results = {}
+    for make in (canned, custom, keras_optimizer):
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+        name = make.__name__
+        mirrored = run(make, f"{sys.argv[1]}/{name}-2", strategy, 8)
+        results[name] = (mirrored, run(make, f"{sys.argv[1]}/{name}-1", None, 16))
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Training on several devices: a MirroredStrategy on two virtual CPUs, in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from appliance.estimator import RunConfig
+from appliance.estimator.estimator import Estimator
+from tests.appliance.models import line, linear_model_fn
+
+
+def test_two_replicas_train_as_one_with_the_doubled_batch(tmp_path):
+    """A canned model with two optimizers, one with a v1 optimizer, and a head with a named one: variables,
+    optimizer state and evaluation are equal, and the checkpoint has the same names."""
+    command = [sys.executable, "-m", "tests.appliance.mirrored_training", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, (mirrored, single) in json.loads(done.stdout).items():
+        assert mirrored["values"].keys() == single["values"].keys(), name
+        assert mirrored["values"]["global_step"] == 6
+        for variable, value in single["values"].items():
+            np.testing.assert_allclose(
+                mirrored["values"][variable], value, rtol=1e-5, atol=1e-6, err_msg=f"{name}: {variable}"
+            )
+        assert mirrored["metrics"] == pytest.approx(single["metrics"], rel=1e-5), name
+
+
+def test_what_cannot_be_distributed_is_told(tmp_path, monkeypatch):
+    one = tf.distribute.OneDeviceStrategy("/cpu:0")
+    with pytest.raises(ValueError, match="eval_distribute is not supported"):
+        Estimator(linear_model_fn, config=RunConfig(eval_distribute=one))
+    with pytest.raises(ValueError, match=r"train_distribute is not supported for .*MirroredStrategy"):
+        Estimator(linear_model_fn, config=RunConfig(train_distribute=object()))
+    estimator = Estimator(
+        linear_model_fn, config=RunConfig(model_dir=str(tmp_path), train_distribute=one), params={}
+    )
+    with pytest.raises(ValueError, match=r"an input_fn must return a tf\.data\.Dataset"):
+        estimator.train(lambda: ({"x": tf.ones([1, 1])}, tf.ones([1, 1])))
+    estimator.train(line(), steps=2)
+    assert estimator.get_variable_value("global_step") == 2
+    place = {"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    with pytest.raises(ValueError, match="is for one machine, but TF_CONFIG describes a cluster"):
+        Estimator(linear_model_fn, config=RunConfig(train_distribute=one))
