@@ -17,10 +17,10 @@ MAX_SECONDS = 86_400.0
 class Settings(BaseSettings):
     """Each field is read from the environment variable `APPLIANCE_<NAME>`, or given by keyword."""
 
-    model_config = SettingsConfigDict(env_prefix="APPLIANCE_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="APPLIANCE_", extra="forbid", use_attribute_docstrings=True)
 
     home: Path = Field(default_factory=lambda: platformdirs.user_data_path("appliance"))
-    """The folder of everything embedded: the SQLite database, models, jobs."""
+    """The folder of everything embedded: the database, models, jobs; by default in the user's data folder."""
     database_url: str = ""
     """SQLAlchemy URL of the one database; by default `sqlite:///<home>/appliance.db`."""
     artifact_root: str = ""
@@ -53,8 +53,6 @@ class Settings(BaseSettings):
     """How long a worker may fall silent before its job goes to another, in seconds."""
     stop_grace_seconds: float = Field(default=60, ge=0, le=MAX_SECONDS)
     """How long a job that is to stop may take for its last checkpoint before it is killed, in seconds."""
-    url: str = "http://127.0.0.1:8501"
-    """Where clients find the gateway."""
 
     @model_validator(mode="after")
     def _fill_in(self) -> Settings:

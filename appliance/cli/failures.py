@@ -20,6 +20,8 @@ CANNOT_START = 8
 DAMAGED = 9
 INTERRUPTED = 130
 
+_OUR_PACKAGES = ("appliance", "registry", "serving")
+
 
 class Failure(click.ClickException):
     """A command did not come about."""
@@ -66,5 +68,14 @@ def failure_of(error: Exception) -> Failure:
             (errors.Unauthorized, UNAUTHORIZED),
         ]
         return Failure(str(error), next((code for kind, code in codes if isinstance(error, kind)), FAILED))
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and (name := error.name or "").split(".")[0] not in _OUR_PACKAGES
+    ):
+        return Failure(
+            f"The Python package {name!r} is not installed, and this command needs it. "
+            "Install all that serving and training need: pip install 'estimator-appliance[serve,train]'.",
+            CANNOT_START,
+        )
     told = f"{type(error).__name__}: {error}"
     return Failure(f"{told} (this is a fault of the appliance; APPLIANCE_DEBUG=1 shows where)")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from appliance.cli.main import cli
+from appliance.settings import Settings
 
 WIDTH = 100
 
@@ -27,19 +29,35 @@ Every command that prints data takes `--json`. Errors are one line on standard e
 | 5 | no answer from the server or the database |
 | 6 | the token is missing or wrong |
 | 7 | the job failed or was cancelled |
-| 8 | the appliance cannot start: a port, a folder, the database, a setting |
+| 8 | the appliance cannot start: a port, a folder, the database, a setting, a package that is not installed |
 | 9 | `registry verify` found damaged files |
 | 130 | interrupted |
 
 The `registry` commands talk to the appliance at `--url` or `APPLIANCE_URL`; without either they work on the
 database of the settings (`APPLIANCE_HOME`, `APPLIANCE_DATABASE_URL`), whether an appliance runs on it or not.
+
+## Settings
+
+The gateway and the trainer read them once, from their environment. The client and the command read
+`APPLIANCE_URL` (`http://127.0.0.1:8501`), where the gateway is, and `APPLIANCE_TOKEN`.
+
+| variable | default | meaning |
+| --- | --- | --- |
 """
 
 
 def render() -> str:
     """Return the reference as Markdown."""
     helps = (f"\n## {path}\n\n```text\n{text}\n```\n" for path, text in _helps(cli, "appliance", None))
-    return HEAD + "".join(helps)
+    return HEAD + "".join(_settings()) + "".join(helps)
+
+
+def _settings() -> Iterator[str]:
+    """Yield a row of the table for each setting."""
+    for name, field in Settings.model_fields.items():
+        unset = field.default_factory is not None or field.default in ("", Path())
+        default = "" if unset else f"`{str(field.default).lower()}`"
+        yield f"| `APPLIANCE_{name.upper()}` | {default} | {field.description} |\n"
 
 
 def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:

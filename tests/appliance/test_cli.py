@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from appliance.cli import cli
 from appliance.cli.main import COMMANDS
+from appliance.settings import Settings
 from tests.appliance.api_server import House, running_house
 
 Run = Callable[..., Result]
@@ -269,3 +271,26 @@ def test_reference_in_the_docs_is_that_of_the_commands() -> None:
 
     written = Path(__file__).parents[2] / "docs" / "cli.md"
     assert written.read_text() == render(), "run `python -m appliance.cli.reference > docs/cli.md`"
+
+
+def test_each_setting_is_documented_and_says_its_unit() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    for name, field in Settings.model_fields.items():
+        assert field.description, f"{name} has no docstring"
+        assert f"| `APPLIANCE_{name.upper()}` |" in written, name
+        assert not name.endswith("_seconds") or "seconds" in field.description, name
+
+
+def test_package_that_is_not_installed_is_named_with_the_remedy(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['uvicorn'] = None; from appliance.cli import main; main()"
+    settings = {"APPLIANCE_HOME": str(tmp_path), "APPLIANCE_REST_PORT": "0", "APPLIANCE_GRPC_PORT": "0"}
+    ended = subprocess.run(
+        [sys.executable, "-c", script, "gateway"],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 8
+    assert "error: The Python package 'uvicorn' is not installed" in ended.stderr
+    assert "pip install 'estimator-appliance[serve,train]'" in ended.stderr
