@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,47 @@ def check_exists(checkpoint_path: str) -> None:
             f"Couldn't find a checkpoint at {checkpoint_path}. "
             "Give the path without a suffix, as in model_dir/model.ckpt-100."
         )
+
+
+class CheckpointMismatch(ValueError):
+    """The checkpoint holds other variables than the model has."""
+
+    def __init__(
+        self, path: str, missing: Sequence[str], shapes: Sequence[str], unused: Sequence[str]
+    ) -> None:
+        super().__init__(path, missing, shapes, unused)
+        self.path, self.missing, self.shapes, self.unused = path, missing, shapes, unused
+
+    def __str__(self) -> str:
+        parts = [f"The checkpoint {self.path} does not fit the model."]
+        for what, names in (
+            ("Variables of the model that it lacks", self.missing),
+            ("Shapes that differ", self.shapes),
+            ("What it holds that the model has not", self.unused),
+        ):
+            if names:
+                parts.append(f"{what}: {', '.join(names)}.")
+        parts.append(
+            "Build the model with the settings that it was trained with, give another model_dir, or start "
+            "from its variables with warm_start_from."
+        )
+        return " ".join(parts)
+
+
+def mismatch(checkpoint_path: str | None, variables: Iterable[Any]) -> CheckpointMismatch | None:
+    """Return how a checkpoint differs from the variables that are to be restored; None where it does not."""
+    if checkpoint_path is None:
+        return None
+    saved = {name: list(shape) for name, shape in tf.train.list_variables(checkpoint_path)}
+    wanted = {variable.op.name: variable.shape for variable in variables}
+    missing = [f"{name} {shape}" for name, shape in sorted(wanted.items()) if name not in saved]
+    shapes = [
+        f"{name} is {shape} in the model and {saved[name]} in the checkpoint"
+        for name, shape in sorted(wanted.items())
+        if name in saved and not shape.is_compatible_with(saved[name])
+    ]
+    unused = [f"{name} {shape}" for name, shape in sorted(saved.items()) if name not in wanted]
+    return CheckpointMismatch(checkpoint_path, missing, shapes, unused) if missing or shapes else None
 
 
 def add_saver(config: RunConfig, scaffold: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +42,33 @@ def check_steps(steps: int | None, max_steps: int | None = None) -> None:
     for name, value in (("steps", steps), ("max_steps", max_steps)):
         if value is not None and value <= 0:
             raise ValueError(f"Must specify {name} > 0, given: {value}")
+
+
+def no_data(what: str) -> ValueError:
+    """Return the error of an input_fn without data."""
+    return ValueError(
+        f"The input_fn gave no data to {what} with: its Dataset ended before the first batch. Check its "
+        "files, filters, `take` and `skip`, and that `batch(..., drop_remainder=True)` leaves something."
+    )
+
+
+def check_writable(model_dir: str) -> None:
+    """Check that files can be written to `model_dir`, which is made if need be; other than local ones pass.
+
+    Raises:
+        OSError: they cannot.
+    """
+    if "://" in model_dir:
+        return
+    try:
+        os.makedirs(model_dir, exist_ok=True)
+        with tempfile.TemporaryFile(dir=model_dir):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"Cannot write checkpoints to the model_dir {model_dir!r}: {error}. Give another model_dir, or "
+            "permission to write there."
+        ) from error
 
 
 def checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:

@@ -12,7 +12,14 @@ from typing import Any
 import tensorflow as tf
 
 from appliance.estimator import checkpoints, distribute, warm_start
-from appliance.estimator.checks import check_overrides, check_steps, checked_hooks, checked_listeners
+from appliance.estimator.checks import (
+    check_overrides,
+    check_steps,
+    check_writable,
+    checked_hooks,
+    checked_listeners,
+    no_data,
+)
 from appliance.estimator.cluster_tasks import training_device
 from appliance.estimator.eager_values import eagerly
 from appliance.estimator.evaluation import Evaluation
@@ -118,7 +125,8 @@ class Estimator:
             this estimator.
 
         Raises:
-            ValueError: both or a non-positive one of `steps` and `max_steps`; listeners without checkpoints.
+            ValueError: both or a non-positive one of `steps` and `max_steps`; listeners without checkpoints;
+                no data; a checkpoint of another model.
             TypeError: hooks or listeners of another type.
             NanLossDuringTrainingError: the loss became NaN.
         """
@@ -126,8 +134,9 @@ class Estimator:
         hooks = checked_hooks(hooks)
         listeners = checked_listeners(saving_listeners)
         if max_steps is not None and checkpoints.global_step(self.latest_checkpoint()) >= max_steps:
-            log.info("training_skipped", extra={"max_steps": max_steps})
+            log.info("training_skipped", extra={"max_steps": max_steps, "reason": "reached already"})
             return self
+        check_writable(self.model_dir)
         if steps is not None or max_steps is not None:
             hooks.append(tf.compat.v1.train.StopAtStepHook(steps, max_steps))
         with self._new_graph(training_device(self._config), self._config.train_distribute):
@@ -358,8 +367,8 @@ class Estimator:
             opener = training_session(self._config, spec, all_hooks)
             with hooked_session(opener, all_hooks) as (session, coordinator):
                 loop.run(session, coordinator)
-        if loop.last_loss is None:
-            log.warning("training_made_no_steps", extra={"hint": "Does the input_fn give any data?"})
+        if loop.last_loss is None and loop.data_ended:
+            raise no_data("train")
         return loop.last_step, loop.last_loss
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.checks import no_data
 from appliance.estimator.input_graph import Inputs
 from appliance.estimator.loop import run_until_stopped
 from appliance.estimator.model_fn import LOSS_METRIC_KEY
@@ -36,8 +37,14 @@ class Evaluation:
 
         Returns:
             metrics by name as numpy scalars or arrays, with `loss` (the mean over batches) and `global_step`.
+
+        Raises:
+            ValueError: there is no data, or the checkpoint is of another model.
         """
         hooks = [*self._data_hooks, *self._hooks, self._final]
         with hooked_session(session_creator, hooks) as (session, coordinator):
-            run_until_stopped(session, coordinator, self._update, self._hooks, limit=steps)
+            done = run_until_stopped(session, coordinator, self._update, self._hooks, limit=steps)
+            stopped = coordinator.should_stop()
+        if not done and not stopped:
+            raise no_data("evaluate")
         return dict(self._final.final_ops_values)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.training.basic_session_run_hooks import NanLossDuringTrainingError
 
 from appliance.estimator.hooks.schedule import Due, Schedule, schedule_of
 
@@ -192,6 +193,8 @@ class TrainingLoop:
                 hook.loop = self
         self.last_loss: Any = None
         """The loss of the last step, as a numpy scalar; None before the first."""
+        self.data_ended = False
+        """Whether the last run ended because the input did."""
         self.last_step: int | None = None
         """The global step after the last step; None before a session is there."""
 
@@ -204,6 +207,12 @@ class TrainingLoop:
         training = _Training(self, session, coordinator)
         try:
             training.run()
+        except NanLossDuringTrainingError as error:
+            error.add_note(
+                f"The loss became NaN at step {int(training.step)}. Lower the learning rate or clip "
+                "gradients, and look for NaN, infinities and very large numbers in the features and labels."
+            )
+            raise
         finally:
             self.last_step = int(training.step)
 
@@ -265,6 +274,7 @@ class _Training:
                 if stopping:
                     return
         except tf.errors.OutOfRangeError:
+            loop.data_ended = True
             return
         self._coordinator.raise_requested_exception()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.checkpoints import mismatch
 from appliance.estimator.executor import FastSessionCreator
 from appliance.estimator.hooks.schedule import may_trace
 from appliance.estimator.run_config import RunConfig
@@ -69,15 +70,45 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
     # What XLA compiles is switched to by control flow that needs the default executor.
     chosen = config.master or config.jit_compile or config.session_config != default_session_config()
     if chosen or any(may_trace(hook) for hook in hooks):
-        return chief(config=config.session_config)
-    return FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss])
+        opener = chief(config=config.session_config)
+    else:
+        opener = FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss])
+    latest = tf.train.latest_checkpoint(config.model_dir)
+    return _Explaining(opener, latest, spec.scaffold.saver is not None)
 
 
 def restoring_session(config: RunConfig, spec: Any, checkpoint_path: str | None, master: str) -> Any:
     """Return what opens a session with the variables of one checkpoint, or fresh ones without any."""
-    return tf.compat.v1.train.ChiefSessionCreator(
+    opener = tf.compat.v1.train.ChiefSessionCreator(
         scaffold=spec.scaffold,
         checkpoint_filename_with_path=checkpoint_path,
         master=master,
         config=config.session_config,
     )
+    return _Explaining(opener, checkpoint_path, spec.scaffold.saver is not None)
+
+
+class _Explaining(tf.compat.v1.train.SessionCreator):
+    """Opens a session; when the checkpoint is of another model, says how they differ."""
+
+    def __init__(self, opener: Any, checkpoint_path: str | None, own_saver: bool) -> None:
+        self._opener = opener
+        self._own_saver = own_saver
+        self._checkpoint_path = checkpoint_path
+
+    def create_session(self) -> Any:
+        """Open the session.
+
+        Raises:
+            CheckpointMismatch: the checkpoint lacks a variable, or has it in another shape.
+        """
+        difference = mismatch(self._checkpoint_path, tf.compat.v1.global_variables())
+        if difference is not None and difference.shapes and not self._own_saver:
+            # Restoring would give the variable the other shape, and the model that of another.
+            raise difference
+        try:
+            return self._opener.create_session()
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+            if difference is None:
+                raise
+            raise difference from error
