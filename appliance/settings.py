@@ -86,7 +86,7 @@ class Settings(BaseSettings):
 def settings_environment(settings: Settings) -> dict[str, str]:
     """Return the environment variables from which another process reads the same settings."""
     values = settings.model_dump().items()
-    return {f"APPLIANCE_{name.upper()}": str(value) for name, value in values if value != ""}
+    return {f"APPLIANCE_{name.upper()}": str(value) for name, value in values if value not in ("", None)}
 
 
 def is_loopback(host: str) -> bool:

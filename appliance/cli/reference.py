@@ -55,7 +55,7 @@ def render() -> str:
 def _settings() -> Iterator[str]:
     """Yield a row of the table for each setting."""
     for name, field in Settings.model_fields.items():
-        unset = field.default_factory is not None or field.default in ("", Path())
+        unset = field.default_factory is not None or field.default in ("", None, Path())
         default = "" if unset else f"`{str(field.default).lower()}`"
         yield f"| `APPLIANCE_{name.upper()}` | {default} | {field.description} |\n"
 

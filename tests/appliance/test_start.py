@@ -3,12 +3,13 @@
 import errno
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from appliance import standalone, startup
-from appliance.settings import Settings
+from appliance.settings import Settings, settings_environment
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,17 @@ def test_token_that_no_request_can_carry_is_refused_and_not_shown(token: str) ->
     (told,) = refused.value.errors()
     assert "APPLIANCE_TOKEN holds spaces, line ends or control characters" in told["msg"]
     assert repr(token) not in told["msg"]
+
+
+def test_another_process_reads_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for given in (
+        Settings(home=tmp_path),
+        Settings(home=tmp_path, token="secret", webhook_private_addresses=True),
+    ):
+        with monkeypatch.context() as environment:
+            for name, value in settings_environment(given).items():
+                environment.setenv(name, value)
+            assert Settings() == given
 
 
 def test_free_ports_may_both_be_asked_for() -> None:
