@@ -291,6 +291,7 @@ def show(results: Sequence[Result]) -> None:
             "p99 ms",
             "CPU s/1,000",
             "ours/it",
+            "CPU it/ours",
         ),
         [line(results, result) for result in results],
     )
