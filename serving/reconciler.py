@@ -11,11 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from registry import ModelState, Registry, ServingReport, ServingTarget
 from registry.errors import Conflict, DatabaseError, NotFound, UndoRefused
+from serving.failed_versions import FailedVersions
 from serving.routing import ModelRoute, Routes, follow
 from serving.runtime import Load, Runtime, RuntimeUnavailable, States, VersionState
 
@@ -29,19 +29,8 @@ LOOK_WAIT_SECONDS = 0.5
 """How long a settled runtime goes without being looked at."""
 REPORT_WAIT_SECONDS = 10.0
 """How often an unchanged state is reported again, as a sign of life."""
-RETRY_SECONDS = (1.0, 60.0)
-"""The first and the longest pause before a failed version is tried again."""
 BACKOFF_SECONDS = 2.0
 """The longest pause between two attempts to reach a registry or a runtime that does not answer."""
-
-
-@dataclass
-class _Rest:
-    """A version that failed with `error`, left alone until `until` (seconds of the monotonic clock)."""
-
-    error: str
-    until: float
-    pause: float
 
 
 class Reconciler:
@@ -80,7 +69,7 @@ class Reconciler:
         self._loads: dict[str, Load] = {}
         self._needed_at: dict[tuple[str, int], float] = {}
         self._asked_at: dict[tuple[str, int], float] = {}
-        self._resting: dict[tuple[str, int], _Rest] = {}
+        self._failed = FailedVersions()
         self._damaged: dict[tuple[str, int], str] = {}
         self._proven: set[int] = set()
         self._before: dict[str, ModelRoute] = {}
@@ -190,7 +179,7 @@ class Reconciler:
         for target in targets:
             for label, version in target.labels.items():
                 if target.promotions[label] not in known:
-                    self._resting.pop((target.model, version), None)
+                    self._failed.forget((target.model, version))
                     self._asked_at.pop((target.model, version), None)
 
     def _drive(self) -> None:
@@ -251,8 +240,8 @@ class Reconciler:
         self._rest_failed(states, now)
         loaded: dict[str, list[int]] = {}
         for model, version in sorted(self._needed_at):
-            rest = self._resting.get((model, version))
-            if model in paths and (rest is None or rest.until <= now) and self._sound(states, model, version):
+            may_be_tried = self._failed.may_be_tried((model, version), now)
+            if model in paths and may_be_tried and self._sound(states, model, version):
                 loaded.setdefault(model, []).append(version)
                 self._asked_at.setdefault((model, version), now)
         self._asked_at = {key: at for key, at in self._asked_at.items() if key[1] in loaded.get(key[0], ())}
@@ -279,9 +268,7 @@ class Reconciler:
             return True
         error_text = f"its files are damaged: {'; '.join(map(str, damages))}"
         log.error("version_damaged", extra={"model": model, "version": version, "error": error_text})
-        before = self._resting.get(key)
-        pause = min(2 * before.pause, RETRY_SECONDS[1]) if before else RETRY_SECONDS[0]
-        self._resting[key] = _Rest(error_text, time.monotonic() + pause, pause)
+        self._failed.add(key, error_text, time.monotonic())
         self._damaged[key] = error_text
         return False
 
@@ -303,8 +290,8 @@ class Reconciler:
         """Return why a wanted version does not load; empty while it still may."""
         if version in self.routes.models[model].available:
             return ""
-        if (model, version) in self._resting:
-            return self._resting[model, version].error
+        if (model, version) in self._failed:
+            return self._failed.error((model, version))
         asked_at = self._asked_at.get((model, version))
         if asked_at is not None and time.monotonic() - asked_at > self._load_timeout_seconds:
             return f"it did not become available within {self._load_timeout_seconds:g} s"
@@ -331,16 +318,14 @@ class Reconciler:
 
     def _rest_failed(self, states: States, now: float) -> None:
         """Leave failed versions out for a while: a runtime tries again only what was left out."""
-        self._resting = {key: rest for key, rest in self._resting.items() if key in self._needed_at}
-        self._damaged = {key: error for key, error in self._damaged.items() if key in self._resting}
+        self._failed.keep_only(self._needed_at)
+        self._damaged = {key: error for key, error in self._damaged.items() if key in self._failed}
         for key in self._needed_at:
             state = _state(states, *key)
             if state.available:
-                self._resting.pop(key, None)
+                self._failed.forget(key)
             elif state.failed and key in self._asked_at:
-                before = self._resting.get(key)
-                pause = min(2 * before.pause, RETRY_SECONDS[1]) if before else RETRY_SECONDS[0]
-                self._resting[key] = _Rest(state.error, now + pause, pause)
+                self._failed.add(key, state.error, now)
 
     # What others are told.
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from registry import Registry
 from registry.errors import RollbackRefused
-from serving import reconciler as reconciler_module
+from serving import failed_versions
 from serving.reconciler import Reconciler
 from serving.runtime import Load, RuntimeUnavailable, States, VersionState
 
@@ -145,7 +145,7 @@ class ServingMachine(RuleBasedStateMachine):
 
 
 def test_it_converges(monkeypatch, tmp_path):
-    monkeypatch.setattr(reconciler_module, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(failed_versions, "RETRY_SECONDS", (0.0, 0.0))
     monkeypatch.setattr("tests.serving.test_convergence.TEMPLATE", tmp_path)
     directory = tmp_path / "saved"
     directory.mkdir()

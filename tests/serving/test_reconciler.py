@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from registry import Registry
-from serving import reconciler as reconciler_module
+from serving import failed_versions
 from serving.errors import ServingError
 from serving.reconciler import Reconciler
 from serving.runtime import Load, RuntimeUnavailable, StaleEnds, States, VersionState
@@ -170,7 +170,7 @@ def test_a_damaged_version_that_served_before_is_loaded_once_its_files_are_resto
     registry, runtime, reconciler, monkeypatch
 ):
     """The gateway restarts on a damaged disk: nothing to go back to, so it waits and says why."""
-    monkeypatch.setattr(reconciler_module, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(failed_versions, "RETRY_SECONDS", (0.0, 0.0))
     serve(registry, runtime, reconciler, 1)
     file = Path(registry.version("census", 1).uri) / "saved_model.pb"
     file.write_bytes(b"gra")
@@ -228,7 +228,7 @@ def test_a_version_that_takes_too_long_counts_as_failed(registry, runtime):
 def test_a_promotion_that_has_served_is_never_undone_but_tried_again(
     registry, runtime, reconciler, monkeypatch
 ):
-    monkeypatch.setattr(reconciler_module, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(failed_versions, "RETRY_SECONDS", (0.0, 0.0))
     serve(registry, runtime, reconciler, 1)
     serve(registry, runtime, reconciler, 2)
     runtime.version_states = {1: AVAILABLE, 2: BROKEN}
@@ -245,7 +245,7 @@ def test_a_promotion_that_has_served_is_never_undone_but_tried_again(
 def test_a_failed_version_is_left_out_for_a_pause_and_asked_for_again(
     registry, runtime, reconciler, monkeypatch
 ):
-    monkeypatch.setattr(reconciler_module, "RETRY_SECONDS", (0.05, 60.0))
+    monkeypatch.setattr(failed_versions, "RETRY_SECONDS", (0.05, 60.0))
     serve(registry, runtime, reconciler, 1)
     serve(registry, runtime, reconciler, 2)
     runtime.version_states[2] = BROKEN
