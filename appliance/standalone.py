@@ -88,7 +88,12 @@ def programs(settings: Settings, logs: Path, ready_file: Path) -> tuple[Program,
 def wait_until_healthy(
     supervisor: Supervisor, ready_file: Path, stop: threading.Event
 ) -> Mapping[str, int | str] | None:
-    """Return what the gateway says of its ports once both programs are healthy; None if told to stop."""
+    """Return what the gateway says of its ports once both programs are healthy; None if told to stop.
+
+    Raises:
+        CannotStart: a program ended in a way that another try would not mend.
+        StartError: they are not healthy within `START_SECONDS`.
+    """
     deadline = time.monotonic() + START_SECONDS
     while not stop.wait(TICK_SECONDS):
         supervisor.tend()

@@ -19,7 +19,11 @@ class StartError(Exception):
 
 
 def check_folder(path: Path, setting: str) -> None:
-    """Make the folder `path` if need be, and see that it can be written; `setting` is what names it."""
+    """Make the folder `path` if need be, and see that it can be written; `setting` is what names it.
+
+    Raises:
+        StartError: it cannot; the message names the setting.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -39,7 +43,11 @@ def check_folders(settings: Settings) -> None:
 
 
 def bind(host: str, port: int, setting: str) -> socket.socket:
-    """Return a TCP socket bound to `host` and `port` (0: a free one); `setting` is what names the port."""
+    """Return a TCP socket bound to `host` and `port` (0: a free one); `setting` is what names the port.
+
+    Raises:
+        StartError: the address is not this machine's, or the port is taken.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -86,7 +94,11 @@ def holder(home: Path) -> int | None:
 
 @contextmanager
 def only_one(home: Path) -> Iterator[None]:
-    """Hold the lock of the folder `home`, which a second appliance on it finds taken."""
+    """Hold the lock of the folder `home`, so that no second appliance runs on it.
+
+    Raises:
+        StartError: another process holds it.
+    """
     path = home / "appliance.lock"
     with path.open("a+") as lock:
         try:

@@ -54,7 +54,11 @@ def uvicorn_loop() -> Callable[..., None]:
 
 
 def make_runtime(settings: Settings) -> EmbeddedRuntime | SidecarRuntime:
-    """Return what runs the models, as the settings say."""
+    """Return what runs the models, as the settings say.
+
+    Raises:
+        StartError: the file with the batching parameters cannot be used.
+    """
     if settings.runtime == "sidecar":
         return SidecarRuntime(
             settings.sidecar_grpc,
@@ -62,12 +66,16 @@ def make_runtime(settings: Settings) -> EmbeddedRuntime | SidecarRuntime:
             artifact_root=settings.artifact_root,
             model_root=settings.sidecar_model_root,
         )
+    from serving.errors import InvalidInput
     from serving.loading import LoadOptions
     from serving.manager import ModelManager
     from serving.model_server.text_protos import batching_parameters
 
     file = settings.batching_parameters_file
-    loading = LoadOptions(batching=None if file is None else batching_parameters(file))
+    try:
+        loading = LoadOptions(batching=None if file is None else batching_parameters(file))
+    except (OSError, InvalidInput) as error:
+        raise StartError(f"Cannot batch: {error}. Set APPLIANCE_BATCHING_PARAMETERS_FILE.") from error
     # Somebody waits for a promotion: a version that will not load has to be told within seconds, not minutes.
     return EmbeddedRuntime(ModelManager(max_load_retries=1, load_retry_seconds=1.0, loading=loading))
 

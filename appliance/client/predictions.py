@@ -11,7 +11,11 @@ from appliance.client.transport import segment
 
 
 def path_of(model: str, version: int | None, label: str | None) -> str:
-    """Return the path of the predict call of a model, one version of it, or a label."""
+    """Return the path of the predict call of a model, one version of it, or a label.
+
+    Raises:
+        InvalidRequest: both a version and a label are given.
+    """
     if version is not None and label is not None:
         raise InvalidRequest(
             f"Give a version or a label, not both; given version {version} and label {label!r}.", "ambiguous"
@@ -27,7 +31,11 @@ def path_of(model: str, version: int | None, label: str | None) -> str:
 
 
 def body_of(instances: Any, inputs: Any, signature_name: str | None) -> dict[str, Any]:
-    """Return the request's JSON object; exactly one of `instances` (rows) and `inputs` (columns) is given."""
+    """Return the request's JSON object, with `instances` (rows) or `inputs` (columns).
+
+    Raises:
+        InvalidRequest: not exactly one of the two is given.
+    """
     if (instances is None) == (inputs is None):
         raise InvalidRequest(
             "Give either `instances` (a list of rows) or `inputs` (arrays by name).", "ambiguous"

@@ -22,7 +22,11 @@ Display = Callable[[Event], None]
 
 @contextmanager
 def progress_display(title: str, show: str = "auto") -> Iterator[Display]:
-    """Give a function that shows one event: `show` is `bar`, `lines`, `none` or `auto`."""
+    """Give a function that shows one event: `show` is `bar`, `lines`, `none` or `auto`.
+
+    Raises:
+        InvalidRequest: `show` is anything else.
+    """
     if show == "auto":
         show = "bar" if sys.stdout.isatty() else "lines"
     if show == "bar":

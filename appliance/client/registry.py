@@ -259,7 +259,11 @@ class RegistryCalls:
         return parse(Gate, self._transport.get(f"{_model_path(model)}/gates/{segment(label)}"))
 
     def set_gate(self, model: str, rules: Sequence[str], *, label: str = "production") -> Gate:
-        """Set the rules (`auc >= 0.69`) a version must meet before `label` moves to it; none: no gate."""
+        """Set the rules (`auc >= 0.69`) a version must meet before `label` moves to it; none: no gate.
+
+        Raises:
+            InvalidRequest: a rule is none; or the rules are one text.
+        """
         if isinstance(rules, str):
             raise InvalidRequest(
                 f"Cannot set the gate. Give the rules as a list of strings. Received: {rules!r}.",

@@ -49,6 +49,16 @@ def test_another_process_reads_the_same_settings(monkeypatch: pytest.MonkeyPatch
             assert Settings() == given
 
 
+def test_batching_parameters_that_cannot_be_used_are_told_with_their_setting(tmp_path: Path) -> None:
+    from appliance.api.server import make_runtime
+
+    (tmp_path / "wrong.txt").write_text("max_batch_size { value: -1 }")
+    for name, why in [("absent.txt", "No such file"), ("wrong.txt", "max_batch_size must be at least 1")]:
+        settings = Settings(batching_parameters_file=tmp_path / name)
+        with pytest.raises(startup.StartError, match=f"{why}.* Set APPLIANCE_BATCHING_PARAMETERS_FILE"):
+            make_runtime(settings)
+
+
 def test_free_ports_may_both_be_asked_for() -> None:
     assert Settings(rest_port=0, grpc_port=0).grpc_port == 0
 
