@@ -17,7 +17,6 @@ from appliance.estimator.keras_layers import keras_in_graph, pending_updates
 log = logging.getLogger("appliance.estimator")
 
 LOSS_METRIC_KEY = "loss"
-AVERAGE_LOSS_METRIC_KEY = "average_loss"
 MODEL_FN_ARGUMENTS = frozenset({"features", "labels", "mode", "params", "config", "self"})
 
 
