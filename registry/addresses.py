@@ -1,8 +1,8 @@
-"""Which addresses a webhook may reach: nobody who may add one shall make the gateway ask inside its network.
+"""Which addresses a webhook may reach, so that it cannot be used to look inside the gateway's network.
 
 By default only public addresses. With private ones allowed, still not those behind which a cloud keeps its
 credentials, nor what is no host at all. The address that was checked is the one connected to, so that a name
-cannot change its mind in between.
+that resolves to another one a moment later gains nothing.
 """
 
 from __future__ import annotations

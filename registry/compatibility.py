@@ -29,7 +29,7 @@ class Compatible:
     label: str
 
     def check(self, candidate: Candidate) -> GateCheck:
-        """Compare with the version under the label. Without such a version there is nobody to disappoint."""
+        """Compare with the version under the label; the rule passes while there is none."""
         other = candidate.labelled(self.label)
         if other is None:
             detail = f"{self.text}: no version is {self.label} yet"

@@ -10,7 +10,7 @@ from typing import Any
 from registry.errors import InvalidInput, InvalidName
 
 UNKNOWN_ACTOR = "unknown"
-"""Who did what nobody put a name to."""
+"""The actor of a change that came without one."""
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """Safe as a directory, in a URL, and in a TensorFlow Serving config."""
 LABEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")

@@ -53,7 +53,7 @@ class DeliveryRow(Base):
     attempts: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[datetime]
     next_at: Mapped[datetime]
-    """Not to be tried before. Who tries moves it on first, so that nobody else tries meanwhile."""
+    """When it is tried next. A sender moves this on before it tries, so that no other sends meanwhile."""
     done_at: Mapped[datetime | None]
     error: Mapped[str] = mapped_column(Text)
     """What went wrong at the last attempt; empty when nothing did."""

@@ -64,7 +64,7 @@ class InUse:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody uses it."""
+        """Whether no request is using it."""
         return self._uses == 0
 
     def close(self) -> None:

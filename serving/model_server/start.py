@@ -104,6 +104,8 @@ def listen(host: str, port: int, protocol: str, *, shared: bool = False) -> sock
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(address)
     except OSError as error:
-        raise StartFailed(f"Cannot listen for {protocol} on {host}:{port}: {error.strerror}.") from error
+        raise StartFailed(
+            f"Cannot listen for {protocol} on {host}:{port}: {error.strerror}. Is the port taken?"
+        ) from error
     bound.setblocking(False)
     return bound
