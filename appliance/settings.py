@@ -15,9 +15,11 @@ MAX_SECONDS = 86_400.0
 
 
 class Settings(BaseSettings):
-    """Each field is read from the environment variable `APPLIANCE_<NAME>`, or given by keyword."""
+    """Each field is read from the variable `APPLIANCE_<NAME>`, unless that is empty, or given by keyword."""
 
-    model_config = SettingsConfigDict(env_prefix="APPLIANCE_", extra="forbid", use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(
+        env_prefix="APPLIANCE_", env_ignore_empty=True, extra="forbid", use_attribute_docstrings=True
+    )
 
     home: Path = Field(default_factory=lambda: platformdirs.user_data_path("appliance"))
     """The folder of everything embedded: the database, models, jobs; by default in the user's data folder."""

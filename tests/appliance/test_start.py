@@ -38,6 +38,14 @@ def test_token_that_no_request_can_carry_is_refused_and_not_shown(token: str) ->
     assert repr(token) not in told["msg"]
 
 
+def test_empty_variable_is_none_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose writes `${APPLIANCE_HOME:-}` so; it must not mean the folder the process is in."""
+    default = Settings()
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"APPLIANCE_{name.upper()}", "")
+    assert Settings() == default
+
+
 def test_another_process_reads_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for given in (
         Settings(home=tmp_path),
