@@ -19,6 +19,7 @@ COMMANDS = {
     "jobs": "appliance.cli.jobs:jobs",
     "registry": "appliance.cli.registry:registry",
     "predict": "appliance.cli.predict:predict",
+    "doctor": "appliance.cli.doctor:doctor",
 }
 """Where each subcommand is; a module is imported when its command is asked for."""
 

@@ -243,6 +243,20 @@ class Estimator:
             checkpoint_path=checkpoint_path,
         )
 
+    def export_savedmodel(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """Do what `export_saved_model` does, under its older name; default attributes are always stripped."""
+        return self.export_saved_model(
+            export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+        )
+
     def experimental_export_all_saved_models(
         self,
         export_dir_base: str | os.PathLike[str],

@@ -160,9 +160,10 @@ def ask_rest(url: str) -> np.ndarray:
 
 def ask_grpc(address: str) -> tuple[np.ndarray, int]:
     """Return the same from `Predict` with tensors, and the version that answered."""
-    import grpc
-    import tensorflow as tf
-    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+    with silent():
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
     request = predict_pb2.PredictRequest()
     request.model_spec.name = MODEL
@@ -174,6 +175,19 @@ def ask_grpc(address: str) -> tuple[np.ndarray, int]:
         answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
     probabilities = tf.make_ndarray(answer.outputs["probabilities"]).astype(np.float64)
     return probabilities[:, 1], answer.model_spec.version.value
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Drop what is written to standard error meanwhile: TensorFlow greets from C++ when it is imported."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def json_rows() -> list[dict[str, Any]]:

@@ -1,0 +1,18 @@
+"""Programs written for tf.estimator, with only their import changed, give tf.estimator's numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.golden.migrated import NAMES, numbers_of
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "migrated.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_program_prints_the_numbers_that_it_printed_with_tf_estimator(name: str) -> None:
+    """Every loss and metric agrees; a hundred steps of training make the last digits differ a little."""
+    assert numbers_of(name, import_from="appliance") == pytest.approx(GOLDEN[name], rel=1e-3, abs=1e-3)
