@@ -133,7 +133,7 @@ def test_no_mutated_message_is_worse_than_a_client_error(handlers: dict[str, Cal
 
 
 @pytest.mark.parametrize(
-    "method", [*{method for method, _ in MESSAGES.values()}, "HandleReloadConfigRequest"]
+    "method", [*sorted({method for method, _ in MESSAGES.values()}), "HandleReloadConfigRequest"]
 )
 def test_no_bytes_are_worse_than_a_client_error(handlers: dict[str, Callable], method: str) -> None:
     chance = random.Random(method)
