@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from tests.serving.gateway_support import (
     ModelServer,
     Running,
     predict_request,
-    save_model,
     wait_until,
 )
 
@@ -143,16 +143,20 @@ def test_a_model_without_labels_is_unloaded(models, model_server, run):
     assert running.predict("unlabelled")[0] == 404
 
 
-def test_a_failed_version_is_tried_again_when_it_is_promoted_again(models, model_server, run):
-    models.publish("retried", 1)
-    corrupt = models.publish_corrupt("retried")
-    running = run(models.registry, model_server.runtime())
+def test_a_failed_version_is_tried_again_when_it_is_promoted_again(tmp_path, models, model_server, run):
+    """The files were damaged where the sidecar sees them; mended there, the version is taken up."""
+    models.publish("retried", 2)
+    shutil.copytree(tmp_path / "models", tmp_path / "mounted")
+    damaged = tmp_path / "mounted" / "retried" / "2" / "saved_model.pb"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(b"\xff this is no protobuf")
+    there = {"artifact_root": str(tmp_path / "models"), "model_root": str(tmp_path / "mounted")}
+    running = run(models.registry, model_server.runtime(**there))
     running.promote("retried", 1)
-    running.registry.promote("retried", corrupt, actor="test")
+    running.registry.promote("retried", 2, actor="test")
     wait_until(lambda: running.registry.labels("retried") == {"production": 1}, "undone")
-    mended = Path(models.registry.version("retried", corrupt).uri)
-    save_model(mended.with_name("mended"), 2.0).joinpath("saved_model.pb").rename(mended / "saved_model.pb")
-    running.promote("retried", corrupt)
+    damaged.write_bytes(whole)
+    running.promote("retried", 2)
     assert running.predict("retried") == (200, [2.0])
 
 
