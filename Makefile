@@ -36,6 +36,11 @@ bench: $(VENV)/.dev  ## the budgets, with ratios; minutes to an hour
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.gateway
+	$(BIN)/python -m benchmarks.registry
+	$(BIN)/python -m benchmarks.registry_stress
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.parity
+	$(BIN)/python -m benchmarks.soak
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
