@@ -153,20 +153,24 @@ class Supervisor:
         A KeyboardInterrupt meanwhile, from a second signal, ends the grace: they are killed.
         """
         running = [program for program in reversed(self.programs) if program.process is not None]
+        try:
+            self._end(running)
+        except KeyboardInterrupt:
+            log.warning("grace_ended", extra={"programs": [program.name for program in running]})
         for program in running:
-            if program.process is not None and program.process.poll() is None:
-                program.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + self._grace_seconds
-        for program in running:
-            if program.process is None:
-                continue
-            try:
-                program.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                log.warning("program_killed", extra={"program": program.name})
-            except KeyboardInterrupt:
-                log.warning("grace_ended", extra={"program": program.name})
-                deadline = 0.0
             program.signal(signal.SIGKILL)
-            program.process.wait()
+            if program.process is not None:
+                program.process.wait()
             program.process = None
+
+    def _end(self, programs: Sequence[Program]) -> None:
+        """Tell programs to end, and wait until they have, or the grace is over."""
+        processes = [(each.name, each.process) for each in programs if each.process is not None]
+        for _, process in processes:
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self._grace_seconds
+        for name, process in processes:
+            try:
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.warning("program_killed", extra={"program": name})

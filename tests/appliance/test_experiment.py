@@ -155,7 +155,7 @@ def test_an_experiment_evaluates_as_often_as_it_is_told(tmp_path):
     assert evaluated_steps(tmp_path / "b" / "eval") == [25]
 
 
-def test_an_experiment_can_train_in_iterations_until_its_data_or_its_user_ends_it(tmp_path):
+def test_an_experiment_can_train_in_iterations_until_its_last_step_or_its_user_ends_it(tmp_path):
     steps = make_experiment(tmp_path / "a", train_steps_per_iteration=10)
     metrics, _ = steps.continuous_train_and_eval()
     assert evaluated_steps(tmp_path / "a" / "eval") == [10, 20, 25]
@@ -164,8 +164,8 @@ def test_an_experiment_can_train_in_iterations_until_its_data_or_its_user_ends_i
     metrics, _ = asked.continuous_train_and_eval(lambda metrics: not metrics or metrics["global_step"] < 6)
     assert metrics["global_step"] == 6
     short = Experiment(make_estimator(tmp_path / "c"), no_data, lambda: data(1), train_steps=25)
-    metrics, _ = short.continuous_train_and_eval()
-    assert metrics["global_step"] == 0
+    with pytest.raises(ValueError, match="no data to train with"):
+        short.continuous_train_and_eval()
 
 
 def no_data():

@@ -158,7 +158,7 @@ def test_a_taken_port_is_one_line_and_a_failed_start(tmp_path: Path, flag: str) 
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("Cannot listen for ")
-    assert done.stderr.rstrip().endswith(f":{port}: Address already in use.")
+    assert done.stderr.endswith(f":{port}: Address already in use. Is the port taken?\n")
 
 
 @pytest.mark.parametrize(
