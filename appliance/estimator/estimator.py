@@ -32,7 +32,7 @@ from appliance.estimator.model_fn import (
     call_model_fn,
     check_model_fn,
 )
-from appliance.estimator.predictions import chosen, examples
+from appliance.estimator.predictions import chosen, examples, following
 from appliance.estimator.run_config import RunConfig, complete
 from appliance.estimator.saved_model import Exporter
 from appliance.estimator.sessions import hooked_session, restoring_session, training_session
@@ -395,7 +395,7 @@ class Estimator:
                 log.warning("predict_without_dataset_never_ends", extra={"model_dir": self.model_dir})
             spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self.config)
             self._start_warm(path)
-            wanted = chosen(spec.predictions, keys)
+            wanted = following(chosen(spec.predictions, keys), inputs.features)
             all_hooks = [*inputs.hooks(), *hooks, *spec.prediction_hooks]
             opener = restoring_session(self._config, spec, path, self._config.master)
             with hooked_session(opener, all_hooks) as (session, coordinator):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 
 def chosen(predictions: Any, keys: Iterable[str] | str | None) -> Any:
@@ -44,3 +45,14 @@ def examples(batch: Any) -> Iterator[Any]:
         )
     for index in range(next(iter(lengths.values()), 0)):
         yield {key: value[index] for key, value in batch.items()}
+
+
+def following(predictions: Any, features: Any) -> Any:
+    """Return predictions that are not computed without taking the next features.
+
+    A model may ignore its features and know the size of a batch without them, as a baseline does; its
+    predictions would otherwise go on for ever.
+    """
+    tensors = [each for each in tf.nest.flatten(features, expand_composites=True) if tf.is_tensor(each)]
+    with tf.control_dependencies(tensors):
+        return tf.nest.map_structure(tf.identity, predictions, expand_composites=True)
