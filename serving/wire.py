@@ -8,7 +8,7 @@ in one piece.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -51,11 +51,19 @@ def to_array(proto: Any, name: str) -> np.ndarray:
     shape = _shape(proto, name)
     count = math.prod(shape)
     if proto.tensor_content:
-        return _from_content(proto.tensor_content, dtype, count, name).reshape(shape)
+        return _shaped(_from_content(proto.tensor_content, dtype, count, name), shape, name)
     values = _values(proto, dtype)
     if values.size != count:
         values = _resized(values, count, name)
-    return values.reshape(shape)
+    return _shaped(values, shape, name)
+
+
+def _shaped(values: np.ndarray, shape: Sequence[int], name: str) -> np.ndarray:
+    """Return values in a shape; numpy refuses sizes that overflow, also of a tensor that is empty."""
+    try:
+        return values.reshape(shape)
+    except ValueError as error:
+        raise _unparsable(name, f"its shape {list(shape)} is too large") from error
 
 
 def _unparsable(name: str, why: str) -> InvalidInput:
