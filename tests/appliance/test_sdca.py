@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.feature_column.feature_column_v2 import StateManager
 
 from appliance import estimator
 from appliance.estimator.experimental import LinearSDCA
@@ -65,6 +66,85 @@ def test_l1_penalty_makes_weights_zero():
     assert not model.get_variable_value("linear/linear_model/x/weights").any()
 
 
+class OwnState(StateManager):
+    """The variables of the columns of a model of one's own, by column."""
+
+    def __init__(self, sizes):
+        self.weights = {
+            column: tf.compat.v1.get_variable(
+                f"own/{column.name}", [size, 1], initializer=tf.compat.v1.zeros_initializer()
+            )
+            for column, size in sizes.items()
+        }
+
+    def get_variable(self, feature_column, name):
+        assert name == "weights"
+        return self.weights[feature_column]
+
+
+def own_model_fn(optimizer, loss_type="squared_loss", weight="w", columns=None):
+    """Return the model_fn of a linear model on `x` and `kind` that `get_train_step` trains."""
+    kind = tf.feature_column.categorical_column_with_identity("kind", 3)
+    sizes = {COLUMNS[0]: 2, kind: 3}
+
+    def model_fn(features, labels, mode):
+        state = OwnState(sizes)
+        bias = tf.compat.v1.get_variable("own/bias", [1], initializer=tf.compat.v1.zeros_initializer())
+        weights = state.weights[kind], state.weights[COLUMNS[0]]
+        outputs = tf.gather(weights[0], features["kind"]) + tf.matmul(features["x"], weights[1]) + bias
+        loss = tf.reduce_mean(tf.square(outputs - labels))
+        step = tf.compat.v1.train.get_global_step()
+        model, train_op = optimizer.get_train_step(
+            state, weight, loss_type, columns or [*sizes], features, labels, bias, step
+        )
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=model.update_weights(train_op))
+
+    return model_fn
+
+
+KINDS = {**FEATURES, "kind": np.arange(COUNT) % 3}
+
+
+def train_own(**settings):
+    estimator.Estimator(own_model_fn(LinearSDCA("id"), **settings)).train(data(KINDS), steps=1)
+
+
+def test_get_train_step_trains_a_linear_model_of_ones_own():
+    """It ends where LinearRegressor ends, on variables that someone else holds."""
+    optimizer = LinearSDCA("id", symmetric_l1_regularization=0.5, symmetric_l2_regularization=2.0)
+    own = estimator.Estimator(own_model_fn(optimizer)).train(data(KINDS), steps=40)
+    kind = tf.feature_column.categorical_column_with_identity("kind", 3)
+    canned = estimator.LinearRegressor([*COLUMNS, kind], optimizer=optimizer, weight_column="w")
+    canned.train(data(KINDS), steps=40)
+    assert own.get_variable_value("global_step") == 40
+    for mine, theirs in (("x", "x/weights"), ("kind", "kind/weights"), ("bias", "bias_weights")):
+        value = canned.get_variable_value(f"linear/linear_model/{theirs}")
+        assert value.any()
+        # Within a step, examples come in an order of chance.
+        np.testing.assert_allclose(own.get_variable_value(f"own/{mine}"), value, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_without_update_weights_leave_the_variables_to_another_worker():
+    """`get_train_step` alone moves the twins, and counts only where it is given a global step."""
+    with tf.Graph().as_default():
+        features, labels = tf.compat.v1.data.make_one_shot_iterator(data()()).get_next()
+        state = OwnState({COLUMNS[0]: 2})
+        bias = tf.Variable([0.0], name="bias")
+        model, train_op = LinearSDCA("id").get_train_step(
+            state, None, "squared_loss", COLUMNS, features, labels, bias, None
+        )
+        gap, update = model.approximate_duality_gap(), model.update_weights(train_op)
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            assert not session.run(state.weights[COLUMNS[0]]).any()
+            first = session.run(gap)
+            for _ in range(20):
+                session.run(update)
+            assert session.run(state.weights[COLUMNS[0]]).all()
+            assert abs(session.run(gap)) < abs(first)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -88,6 +168,22 @@ def test_l1_penalty_makes_weights_zero():
         (
             lambda: estimator.LinearRegressor(COLUMNS, optimizer=LinearSDCA("w")).train(data(), steps=1),
             "example ids in 'w' must be strings; got float32",
+        ),
+        (
+            lambda: train_own(loss_type="mean_squared_error"),
+            "Unknown loss_type 'mean_squared_error'. Use one of hinge_loss, logistic_loss, poisson_loss",
+        ),
+        (
+            lambda: train_own(weight="heavy"),
+            r"weight column 'heavy' is not in the features: \['id', 'kind', 'w', 'x'\]",
+        ),
+        (
+            lambda: train_own(columns=[tf.feature_column.sequence_numeric_column("x")]),
+            "LinearSDCA takes dense or categorical columns; 'x' is a SequenceNumericColumn",
+        ),
+        (
+            lambda: train_own(columns=[tf.feature_column.numeric_column("height")]),
+            "reads the feature 'height', which is not among the features given",
         ),
     ],
 )

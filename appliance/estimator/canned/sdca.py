@@ -17,8 +17,8 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 
 from appliance.estimator.canned.dual_table import DualTable
 from appliance.estimator.canned.layers import build_linear
-from appliance.estimator.feature_columns import dense_tensor
-from appliance.estimator.feature_inputs import ColumnState, FeatureInputs
+from appliance.estimator.feature_columns import check_columns, dense_tensor
+from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.heads import (
     BinaryClassHead,
     Head,
@@ -27,6 +27,7 @@ from appliance.estimator.heads import (
     RegressionHead,
 )
 from appliance.estimator.heads.base import SingleHead
+from appliance.estimator.heads.checks import example_weights
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
 
 _LOSSES: Mapping[type[Head], str] = {
@@ -35,6 +36,7 @@ _LOSSES: Mapping[type[Head], str] = {
     PoissonRegressionHead: "poisson_loss",
     RegressionHead: "squared_loss",
 }
+_LOSS_TYPES = ("hinge_loss", "logistic_loss", "poisson_loss", "smooth_hinge_loss", "squared_loss")
 
 
 class LinearSDCA:
@@ -104,6 +106,65 @@ class LinearSDCA:
             )
         return tf.reshape(ids, [-1])
 
+    def get_train_step(
+        self,
+        state_manager: fc.StateManager,
+        weight_column_name: Any,
+        loss_type: str,
+        feature_columns: Sequence[Any],
+        features: Mapping[str, Any],
+        targets: Any,
+        bias_var: Any,
+        global_step: Any,
+    ) -> tuple[SDCAModel, tf.Operation]:
+        """Build a training step for a linear model of one's own, in the default graph.
+
+        Args:
+            state_manager: what has each column's variable, `[buckets or size, 1]`, under the name `weights`.
+            weight_column_name: the feature, or the numeric column, with the weights of the examples; None
+                when all weigh the same.
+            loss_type: `squared_loss`, `logistic_loss`, `poisson_loss`, `hinge_loss` or `smooth_hinge_loss`.
+            feature_columns: the columns of the model, dense or categorical.
+            features: the features of a batch, with the ids of the examples.
+            targets: `[batch]` or `[batch, 1]` numbers; 0 or 1 for the losses of classes.
+            bias_var: the variable, `[1]`, that is added to each prediction.
+            global_step: the variable to which each step adds one; None: nothing counts.
+
+        Returns:
+            the model, and the operation of a step. The latter moves twins of the variables; the variables
+            themselves change when `model.update_weights(operation)` is run, as one worker is to do.
+
+        Raises:
+            ValueError: `loss_type` is unknown, a feature is missing or does not fit, or a column is neither
+                dense nor categorical.
+
+        Source: `tf.estimator.experimental.LinearSDCA.get_train_step`.
+        """
+        targets = tf.reshape(tf.cast(tf.convert_to_tensor(targets), tf.float32), [-1, 1])
+        weights = example_weights(features, weight_column_name, targets)
+        examples = _Examples(
+            self.example_ids(features), targets, tf.ones_like(targets) if weights is None else weights
+        )
+        columns, inputs = check_columns(feature_columns), FeatureInputs(features)
+        inputs.check(columns)
+        model = SDCAModel(
+            self, loss_type, examples, _weights(inputs, state_manager, columns, bias_var, examples)
+        )
+        return model, model.minimize(global_step)
+
+
+class _Examples(NamedTuple):
+    """The examples of a batch.
+
+    Fields:
+        ids: strings `[batch]`.
+        labels, weights: float32 `[batch, 1]`.
+    """
+
+    ids: tf.Tensor
+    labels: tf.Tensor
+    weights: tf.Tensor
+
 
 class _Sparse(NamedTuple):
     """A categorical column in a batch: one entry for each category of an example.
@@ -157,18 +218,15 @@ def sdca_model_fn(
         part = build_linear(inputs, columns, 1, sparse_combiner, mode, state)
 
         def train(loss: tf.Tensor) -> tf.Operation:
-            examples = head.training_examples(labels, part.logits, features)
-            ones = tf.ones_like(examples.labels)
-            weights = ones if examples.weights is None else examples.weights
-            batch = _Batch(
-                optimizer.example_ids(features),
-                tf.reshape(examples.labels, [-1]),
-                tf.reshape(weights, [-1]),
-                _weights(inputs, state, columns, part.variables[-1], ones),
-            )
+            batch = head.training_examples(labels, part.logits, features)
+            weights = tf.ones_like(batch.labels) if batch.weights is None else batch.weights
+            examples = _Examples(optimizer.example_ids(features), batch.labels, weights)
+            own = _weights(inputs, state, columns, part.variables[-1], examples)
             # The loss is that of the weights before the step.
             with tf.control_dependencies([loss]):
-                return _train_op(optimizer, loss_type, batch, config is None or config.is_chief)
+                model = SDCAModel(optimizer, loss_type, examples, own)
+                step = model.minimize(tf.compat.v1.train.get_or_create_global_step())
+            return model.update_weights(step) if config is None or config.is_chief else step
 
         return head.create_estimator_spec(
             features=features,
@@ -181,35 +239,37 @@ def sdca_model_fn(
     return model_fn
 
 
-class _Batch(NamedTuple):
-    """A batch for the solver.
+class _Weights(NamedTuple):
+    """The variables of a model, by the kind of their input."""
 
-    Fields:
-        ids: strings `[batch]`.
-        labels, weights: float32 `[batch]`.
-        sparse, dense: the variables with their inputs.
-    """
-
-    ids: tf.Tensor
-    labels: tf.Tensor
-    weights: tf.Tensor
-    model: tuple[list[_Weight], list[_Weight]]
+    sparse: list[_Weight]
+    dense: list[_Weight]
 
 
 def _weights(
-    inputs: FeatureInputs, state: ColumnState, columns: Sequence[Any], bias: Any, ones: tf.Tensor
-) -> tuple[list[_Weight], list[_Weight]]:
-    """Return the variables for sparse and for dense input; the bias has the input 1."""
-    sparse, dense = [], []
+    inputs: FeatureInputs, state: fc.StateManager, columns: Sequence[Any], bias: Any, examples: _Examples
+) -> _Weights:
+    """Return the variables with their inputs; the bias has the input 1.
+
+    Raises:
+        ValueError: a column is neither dense nor categorical.
+    """
+    weights = _Weights([], [])
     for column in columns:
+        if not isinstance(column, fc.DenseColumn | fc.CategoricalColumn):
+            raise ValueError(
+                f"LinearSDCA takes dense or categorical columns; {column.name!r} is a "
+                f"{type(column).__name__}."
+            )
         variable = state.get_variable(column, "weights")
         if isinstance(column, fc.CategoricalColumn):
             pair = inputs.sparse_ids(column, state)
-            sparse.append(_Weight(variable, _unshrunk(variable), _unique(pair)))
+            weights.sparse.append(_Weight(variable, _unshrunk(variable), _unique(pair)))
         else:
-            dense.append(_Weight(variable, _unshrunk(variable), dense_tensor(inputs, column, state)))
-    dense.append(_Weight(bias, _unshrunk(bias), ones))
-    return sparse, dense
+            values = dense_tensor(inputs, column, state)
+            weights.dense.append(_Weight(variable, _unshrunk(variable), values))
+    weights.dense.append(_Weight(bias, _unshrunk(bias), tf.ones_like(examples.labels)))
+    return weights
 
 
 def _unshrunk(variable: Any) -> Any:
@@ -237,65 +297,89 @@ def _unique(pair: Any) -> _Sparse:
     )
 
 
-def _train_op(optimizer: LinearSDCA, loss_type: str, batch: _Batch, is_chief: bool) -> tf.Operation:
-    """Return the operation of one step, which ends by adding one to the global step."""
-    sparse, dense = batch.model
-    table = DualTable(optimizer.num_table_shards)
-    _summarize(optimizer, table, [*sparse, *dense])
-    keys = tf.raw_ops.SdcaFprint(input=batch.ids)
-    categories = [tf.unique(weight.input.ids)[0] for weight in sparse]
-    gathered = [tf.gather(weight.unshrunk, ids) for weight, ids in zip(sparse, categories, strict=True)]
-    solved = tf.raw_ops.SdcaOptimizerV2(
-        sparse_example_indices=[weight.input.examples for weight in sparse],
-        sparse_feature_indices=[weight.input.ids for weight in sparse],
-        sparse_feature_values=[weight.input.values for weight in sparse],
-        dense_features=[weight.input for weight in dense],
-        example_weights=batch.weights,
-        example_labels=batch.labels,
-        sparse_indices=categories,
-        sparse_weights=gathered,
-        dense_weights=[weight.unshrunk.read_value() for weight in dense],
-        example_state_data=table.lookup(keys),
-        loss_type=loss_type,
-        l1=optimizer.l1,
-        l2=optimizer.l2,
-        num_loss_partitions=optimizer.num_loss_partitions,
-        num_inner_iterations=1,
-        adaptive=optimizer.adaptive,
-    )
-    updates = [table.insert(keys, solved.out_example_state_data)]
-    for weight, ids, change in zip(sparse, categories, solved.out_delta_sparse_weights, strict=True):
-        updates.append(
-            tf.raw_ops.ResourceScatterAdd(resource=weight.unshrunk.handle, indices=ids, updates=change)
-        )
-    for weight, change in zip(dense, solved.out_delta_dense_weights, strict=True):
-        updates.append(weight.unshrunk.assign_add(change, read_value=False))
-    if is_chief:
-        shrinkage = optimizer.l1 / optimizer.l2
+class SDCAModel:
+    """A linear model and a batch of examples, of which the step of the training is made.
+
+    Raises:
+        ValueError: `loss_type` is unknown.
+    """
+
+    def __init__(self, optimizer: LinearSDCA, loss_type: str, examples: _Examples, weights: _Weights) -> None:
+        if loss_type not in _LOSS_TYPES:
+            raise ValueError(f"Unknown loss_type {loss_type!r}. Use one of {', '.join(_LOSS_TYPES)}.")
+        self._optimizer, self._loss_type = optimizer, loss_type
+        self._examples = examples
+        self._weights = weights
+        self._table = DualTable(optimizer.num_table_shards)
+        with tf.name_scope(""):
+            tf.compat.v1.summary.scalar("approximate_duality_gap", self.approximate_duality_gap())
+            tf.compat.v1.summary.scalar("examples_seen", self._table.size())
+
+    def approximate_duality_gap(self) -> tf.Tensor:
+        """Return how far the training is from the optimum at most, float64: zero is there."""
+        l1, l2 = self._optimizer.l1, self._optimizer.l2
+        weights = [*self._weights.sparse, *self._weights.dense]
+        values = [tf.cast(weight.variable.read_value(), tf.float64) for weight in weights]
+        l1_penalty = l1 * tf.add_n([tf.reduce_sum(tf.abs(value)) for value in values])
+        l2_penalty = l2 * tf.add_n([tf.reduce_sum(tf.square(value)) for value in values])
+        # The columns of an example's state: dual variable, primal loss, dual loss, weight.
+        states = tf.cast(self._table.values(), tf.float64)
+        _, primal, dual, total = tf.unstack(tf.reduce_sum(states, axis=0))
+        return tf.math.divide_no_nan(primal + dual + l1_penalty + l2_penalty, total)
+
+    def minimize(self, global_step: Any = None) -> tf.Operation:
+        """Return the operation of one step on the batch, which ends by adding one to `global_step`."""
+        keys = tf.raw_ops.SdcaFprint(input=self._examples.ids)
+        categories = [tf.unique(weight.input.ids)[0] for weight in self._weights.sparse]
+        solved = self._solved(categories, self._table.lookup(keys))
+        updates = [self._table.insert(keys, solved.out_example_state_data)]
+        sparse = zip(self._weights.sparse, categories, solved.out_delta_sparse_weights, strict=True)
+        for weight, ids, change in sparse:
+            handle = weight.unshrunk.handle
+            updates.append(tf.raw_ops.ResourceScatterAdd(resource=handle, indices=ids, updates=change))
+        for weight, change in zip(self._weights.dense, solved.out_delta_dense_weights, strict=True):
+            updates.append(weight.unshrunk.assign_add(change, read_value=False))
+        if global_step is None:
+            return tf.group(*updates)
         with tf.control_dependencies(updates):
-            updates = [_shrink(weight, shrinkage) for weight in [*sparse, *dense]]
-    with tf.control_dependencies(updates):
-        step = tf.compat.v1.train.get_or_create_global_step()
-        return step.assign_add(1, read_value=False)
+            return global_step.assign_add(1, read_value=False)
+
+    def _solved(self, categories: Sequence[tf.Tensor], states: tf.Tensor) -> Any:
+        """Return the changes of the weights, and the examples' new states."""
+        sparse, dense = self._weights
+        return tf.raw_ops.SdcaOptimizerV2(
+            sparse_example_indices=[weight.input.examples for weight in sparse],
+            sparse_feature_indices=[weight.input.ids for weight in sparse],
+            sparse_feature_values=[weight.input.values for weight in sparse],
+            dense_features=[weight.input for weight in dense],
+            example_weights=tf.reshape(self._examples.weights, [-1]),
+            example_labels=tf.reshape(self._examples.labels, [-1]),
+            sparse_indices=categories,
+            sparse_weights=[tf.gather(w.unshrunk, ids) for w, ids in zip(sparse, categories, strict=True)],
+            dense_weights=[weight.unshrunk.read_value() for weight in dense],
+            example_state_data=states,
+            loss_type=self._loss_type,
+            l1=self._optimizer.l1,
+            l2=self._optimizer.l2,
+            num_loss_partitions=self._optimizer.num_loss_partitions,
+            num_inner_iterations=1,
+            adaptive=self._optimizer.adaptive,
+        )
+
+    def update_weights(self, train_op: tf.Operation) -> tf.Operation:
+        """Return the operation that gives the model's variables their values, after `train_op`.
+
+        These are the unshrunk ones after the proximal step of the L1 penalty.
+        """
+        shrinkage = self._optimizer.l1 / self._optimizer.l2
+        with tf.control_dependencies([train_op]):
+            return tf.group(
+                *(_shrink(weight, shrinkage) for weight in [*self._weights.sparse, *self._weights.dense])
+            )
 
 
 def _shrink(weight: _Weight, shrinkage: float) -> tf.Operation:
-    """Give the model's variable the unshrunk value, after the proximal step of the L1 penalty."""
     value = weight.unshrunk.read_value()
     if shrinkage > 0:
         value = tf.sign(value) * tf.maximum(0.0, tf.abs(value) - shrinkage)
     return weight.variable.assign(value, read_value=False)
-
-
-def _summarize(optimizer: LinearSDCA, table: DualTable, weights: Sequence[_Weight]) -> None:
-    """Add summaries of the duality gap, which falls to zero at the optimum, and of the examples seen."""
-    values = [tf.cast(weight.variable.read_value(), tf.float64) for weight in weights]
-    l1 = optimizer.l1 * tf.add_n([tf.reduce_sum(tf.abs(value)) for value in values])
-    l2 = optimizer.l2 * tf.add_n([tf.reduce_sum(tf.square(value)) for value in values])
-    # The columns of an example's state: dual variable, primal loss, dual loss, weight.
-    states = tf.cast(table.values(), tf.float64)
-    _, primal, dual, total = tf.unstack(tf.reduce_sum(states, axis=0))
-    with tf.name_scope(""):
-        gap = tf.math.divide_no_nan(primal + dual + l1 + l2, total)
-        tf.compat.v1.summary.scalar("approximate_duality_gap", gap)
-        tf.compat.v1.summary.scalar("examples_seen", table.size())
