@@ -62,7 +62,7 @@ class PredictBody:
         if not signature.inputs:
             raise InvalidInput(f"Failed to get input map for signature: {signature.name}")
         if self._fast is not None:
-            inputs = _from_simdjson(self._fast, signature, self._body.count(b"["))
+            inputs = _from_simdjson(self._fast, signature, _opening_brackets(self._body))
             self._fast = None  # The parser may be used again once nothing refers to its document.
             if inputs is not None:
                 return inputs
@@ -90,6 +90,11 @@ def _simdjson_object(body: bytes) -> Any:
     except (ValueError, RuntimeError):  # Not its JSON; or a document of an outer call is still in use.
         return None
     return document if isinstance(document, simdjson.Object) else None
+
+
+def _opening_brackets(body: bytes) -> int:
+    """Count `[`: `bytes.count` stops at each one, which takes six times as long."""
+    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")))
 
 
 def _from_simdjson(document: Any, signature: Signature, brackets: int) -> dict[str, np.ndarray] | None:
@@ -147,10 +152,12 @@ def _rectangle(array: Any) -> tuple[int, ...] | None:
     columns = len(array[0])
     if not columns or isinstance(array[0][0], simdjson.Array):
         return None
-    for row in array:
-        if not isinstance(row, simdjson.Array) or len(row) != columns:
-            return None
-    return rows, columns
+    try:
+        equal = set(map(len, array)) == {columns}
+    except TypeError:  # A number among the rows.
+        return None
+    # A string or an object has a length as well; `as_buffer` refuses those.
+    return (rows, columns) if equal else None
 
 
 def _rows(document: dict[str, Any]) -> list[Any]:

@@ -169,6 +169,7 @@ def uvicorn_server(app: Any, context: ssl.SSLContext | None = None) -> uvicorn.S
         log_config=None,
         server_header=False,
         date_header=False,
+        proxy_headers=False,
         backlog=2048,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(DRAIN_SECONDS),
