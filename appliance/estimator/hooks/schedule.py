@@ -8,6 +8,7 @@ Only hooks of exactly these classes are scheduled: a subclass may do anything, s
 
 from __future__ import annotations
 
+import abc
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ def _timer_due(timer: Any) -> Due:
     return Due() if type(timer).__name__ == "NeverTriggerTimer" else NOW
 
 
-class Schedule:
+class Schedule(abc.ABC):
     """When one hook acts next.
 
     `before` says whether it must be asked before the run, because it fetches, or only be told after it.
@@ -55,11 +56,11 @@ class Schedule:
         self.hook = hook
         self.before = before
 
+    @abc.abstractmethod
     def due(self) -> Due:
         """Return when the hook acts next: the global step after the run, or before it if it fetches."""
-        raise NotImplementedError
 
-    def prepare(self, step: int, local_step: int) -> None:
+    def prepare(self, step: int, local_step: int) -> None:  # noqa: B027  Most hooks count rightly themselves.
         """Bring the hook's own count up to the run that comes: `step` is the global step before it."""
 
 
