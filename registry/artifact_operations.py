@@ -11,13 +11,13 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from registry import publishing, retention, targets, versions
+from registry import collecting, publishing, retention, targets, versions
 from registry.artifacts import CorruptUpload, check_saved_model
 from registry.errors import ArtifactDamaged, InvalidInput, VersionNotReady
 from registry.operations import Operations
 from registry.records import Damage, Retention, Swept, Verification, Version
 from registry.signatures import read_saved_model
-from registry.tables import ModelRow, VersionRow
+from registry.tables import VersionRow
 from registry.values import UNKNOWN_ACTOR, check_actor, check_model_name, check_text
 
 HASHED_UP_TO_BYTES = 256 << 20
@@ -181,8 +181,9 @@ class ArtifactOperations(Operations):
     def gc(
         self,
         *,
-        older_than_seconds: float = publishing.ABANDONED_AFTER_SECONDS,
-        recent_seconds: float = publishing.RECENT_SECONDS,
+        older_than_seconds: float = collecting.ABANDONED_AFTER_SECONDS,
+        recent_seconds: float = collecting.RECENT_SECONDS,
+        dry_run: bool = False,
     ) -> list[Swept]:
         """Delete what the retention policies let go, and remove the files that nobody can use.
 
@@ -193,27 +194,16 @@ class ArtifactOperations(Operations):
         Args:
             older_than_seconds: for how long a publisher must not have been heard of to count as dead.
             recent_seconds: for how long a version is spared after a label has left it.
+            dry_run: change nothing, and return what would be removed at this moment.
 
         Returns:
-            What was removed.
+            What was removed, with its size and the reason.
 
         Raises:
             OSError: the store does not answer, or would not remove a file.
         """
-        names = self._read(
-            lambda session: session.scalars(select(ModelRow.name).order_by(ModelRow.name)).all()
-        )
-        for model in names:
-            self._apply_retention(model, recent_seconds)
-        return publishing.sweep(self._engine, self._store, older_than_seconds, recent_seconds)
-
-    def _apply_retention(self, model: str, recent_seconds: float) -> None:
-        def work(session: Session) -> None:
-            if retention.apply_policy(session, model, recent_seconds):
-                targets.count_up(session)
-
-        if self._read(lambda session: retention.find_policy(session, model)).keep_last is not None:
-            self._write(work)
+        terms = collecting.Terms(older_than_seconds, recent_seconds)
+        return collecting.collect(self._engine, self._store, terms, dry_run=dry_run)
 
     def _ready(self, session: Session, model: str, number: int) -> Version:
         row = versions.find_version(session, model, number)

@@ -173,10 +173,13 @@ class ArtifactStore:
 
     def remove(self, model: str, version: int, *, only_pending: bool = False) -> list[str]:
         """Remove what there is of the version, pending and in place; return the URIs of what was there."""
-        places = [self._path(PENDING, model, str(version))]
-        if not only_pending:
-            places.append(self._path(model, str(version)))
+        places = self._places(model, version)[: 1 if only_pending else 2]
         return [self._shown(place) for place in places if self._remove(place)]
+
+    def sizes(self, model: str, version: int) -> dict[str, int]:
+        """Return how many bytes there are of the version, by URI: pending, in place, or both."""
+        places = self._places(model, version)
+        return {self._shown(place): self._bytes_below(place) for place in places if self._files.exists(place)}
 
     def leftover_candidates(self, model: str) -> set[int]:
         """Return the numbers of all versions of `model` that have files, pending or in place."""
@@ -186,6 +189,13 @@ class ArtifactStore:
             for name in self._names(folder)
             if name.isascii() and name.isdigit() and name == str(int(name))
         }
+
+    def _places(self, model: str, version: int) -> tuple[str, str]:
+        """Return where the files of a version are while they are uploaded, and where they are then."""
+        return self._path(PENDING, model, str(version)), self._path(model, str(version))
+
+    def _bytes_below(self, place: str) -> int:
+        return sum(info["size"] for info in self._files.find(place, detail=True).values())
 
     def _difference(self, path: str, wanted: FileDigest) -> str:
         try:

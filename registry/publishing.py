@@ -1,34 +1,26 @@
-"""Publishing and sweeping: steps on both the database and the files, in an order that survives a crash.
+"""Publishing: steps on both the database and the files, in an order that survives a crash.
 
 A version's row comes first, as `pending`; then its files, in a pending place; then their place; then the row
 becomes `ready`. Whoever dies on the way leaves a pending row, which no reader takes for a version, and which
-`sweep` finds.
+`registry.collecting` finds.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import Engine, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine
 
-from registry import retention, versions
+from registry import versions
 from registry.artifacts import ArtifactStore
-from registry.database import read, write
+from registry.database import write
 from registry.errors import PublishFailed, VersionNotReady
-from registry.records import Swept, Version
-from registry.tables import ModelRow
+from registry.records import Version
 
 TOUCH_SECONDS = 10.0
 """How often a publisher says that it is alive."""
-
-ABANDONED_AFTER_SECONDS = 3600.0
-"""How long a publisher may be silent before `sweep` gives its version up."""
-RECENT_SECONDS = 86_400.0
-"""How long the files of a version stay after a label has left it."""
 
 log = logging.getLogger(__name__)
 
@@ -62,36 +54,6 @@ def publish(
     fields = {"model": model, "version": number, "size_bytes": version.size_bytes}
     log.info("version_ready", extra={**fields, "publish_seconds": time.monotonic() - started})
     return version
-
-
-def sweep(
-    engine: Engine, store: ArtifactStore, older_than_seconds: float, recent_seconds: float
-) -> list[Swept]:
-    """Remove the files of versions that nobody can use. See `Registry.sweep`."""
-    models = read(
-        engine, lambda session: list(session.scalars(select(ModelRow.name).order_by(ModelRow.name)))
-    )
-    return [
-        swept
-        for model in models
-        for swept in _sweep_model(engine, store, model, older_than_seconds, recent_seconds)
-    ]
-
-
-def _sweep_model(
-    engine: Engine, store: ArtifactStore, model: str, older_than_seconds: float, recent_seconds: float
-) -> Iterator[Swept]:
-    write(engine, lambda session: versions.fail_abandoned(session, model, older_than_seconds))
-    found = sorted(store.leftover_candidates(model))
-
-    def find_useless(session: Session) -> dict[int, str]:
-        spared = retention.spared(session, model, recent_seconds)
-        without = versions.without_files(session, model, found)
-        return {number: reason for number, reason in without.items() if number not in spared}
-
-    useless = read(engine, find_useless)
-    for number, reason in sorted(useless.items()):
-        yield from (Swept(model, number, uri, reason) for uri in store.remove(model, number))
 
 
 class _Progress:

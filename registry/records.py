@@ -271,9 +271,10 @@ class ServingReport:
 
 @dataclass(frozen=True)
 class Swept:
-    """Something that `sweep` or `gc` removed."""
+    """Files of a version that `sweep` or `gc` removed, or would remove."""
 
     model: str
     version: int
     uri: str
     reason: str
+    size_bytes: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from registry import events, versions
 from registry.records import Retention
@@ -68,33 +68,32 @@ def spared(session: Session, model: str, recent_seconds: float) -> set[int]:
     moves = select(PromotionRow.from_version, PromotionRow.to_version).where(
         PromotionRow.model == model, PromotionRow.at > versions.now() - timedelta(seconds=recent_seconds)
     )
-    below = select(PromotionRow.below_id).join(LabelRow, LabelRow.promotion_id == PromotionRow.id)
+    below = aliased(PromotionRow)
     next_in_rollback = (
         select(VersionRow.version)
-        .join(
-            PromotionRow,
-            (PromotionRow.model == VersionRow.model) & (PromotionRow.to_version == VersionRow.version),
-        )
-        .where(PromotionRow.id.in_(below.where(LabelRow.model == model)), VersionRow.state == "ready")
+        .select_from(LabelRow)
+        .join(PromotionRow, LabelRow.promotion_id == PromotionRow.id)
+        .join(below, PromotionRow.below_id == below.id)
+        .join(VersionRow, (VersionRow.model == below.model) & (VersionRow.version == below.to_version))
+        .where(LabelRow.model == model, VersionRow.state == "ready")
     )
     recent = {version for move in session.execute(moves) for version in move}
     found = {*session.scalars(labelled), *session.scalars(next_in_rollback), *recent}
     return {version for version in found if version is not None}
 
 
-def apply_policy(session: Session, model: str, recent_seconds: float) -> list[int]:
-    """Delete the versions that the model's policy does not keep, and return their numbers."""
-    versions.find_model(session, model, lock=True)
+def going(session: Session, model: str, recent_seconds: float) -> dict[int, str]:
+    """Return the versions that the model's policy does not keep, ascending, and why."""
     policy = find_policy(session, model)
     if policy.keep_last is None:
-        return []
+        return {}
     ready = session.scalars(
         select(VersionRow.version).where(VersionRow.model == model, VersionRow.state == "ready")
     ).all()
     ever = select(PromotionRow.to_version).where(
         PromotionRow.model == model, PromotionRow.label == PRODUCTION, PromotionRow.to_version.is_not(None)
     )
-    going = expendable(
+    numbers = expendable(
         policy,
         ready,
         ever_in_production={version for version in session.scalars(ever.distinct()) if version is not None},
@@ -102,6 +101,12 @@ def apply_policy(session: Session, model: str, recent_seconds: float) -> list[in
     )
     rest = " and all that were ever in production" if policy.keep_production else ""
     reason = f"retention policy {policy.revision}: keep the last {policy.keep_last}{rest}"
-    for number in going:
+    return dict.fromkeys(numbers, reason)
+
+
+def apply_policy(session: Session, model: str, recent_seconds: float) -> dict[int, str]:
+    """Delete the versions that `going` names, and return them. The caller holds the model's lock."""
+    found = going(session, model, recent_seconds)
+    for number, reason in found.items():
         versions.delete(session, model, number, ACTOR, reason)
-    return going
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from registry import publishing, retention, targets, versions
+from registry import collecting, publishing, retention, targets, versions
 from registry.artifacts import check_saved_model
 from registry.errors import InvalidSavedModel
 from registry.operations import Operations
@@ -175,19 +175,20 @@ class VersionOperations(Operations):
         def work(session: Session) -> bool:
             versions.delete(session, model, version, actor)
             targets.count_up(session)
-            return version in retention.spared(session, model, publishing.RECENT_SECONDS)
+            return version in retention.spared(session, model, collecting.RECENT_SECONDS)
 
         if not self._write(work):
             self._store.remove(model, version)
 
-    def sweep(self, older_than_seconds: float = publishing.ABANDONED_AFTER_SECONDS) -> list[Swept]:
+    def sweep(self, older_than_seconds: float = collecting.ABANDONED_AFTER_SECONDS) -> list[Swept]:
         """Remove the files of failed, deleted and abandoned versions, and return what was removed.
 
         A pending version counts as abandoned when its publisher has not been heard of for
         `older_than_seconds`; it then becomes `failed`. A publisher at work is heard of every ten seconds or
         so.
         """
-        return publishing.sweep(self._engine, self._store, older_than_seconds, publishing.RECENT_SECONDS)
+        terms = collecting.Terms(older_than_seconds, apply_policies=False)
+        return collecting.collect(self._engine, self._store, terms, dry_run=False)
 
 
 def _signatures_if_readable(directory: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from registry.values import check_text, plain, plain_metrics, plain_strings, rea
 
 SHOWN_IN_ERRORS = 10
 """How many known names or numbers an error lists."""
+ABANDONED = "abandoned: the publisher was not heard of any more"
 MORE_THAN_ANY_NUMBER = 2**31
 """PostgreSQL's integers end here; a larger number is an unknown version and no error of the database."""
 
@@ -237,21 +238,25 @@ def fail(session: Session, model: str, number: int, reason: str, actor: str) -> 
 
 
 def fail_abandoned(session: Session, model: str, older_than_seconds: float) -> None:
-    """Make every pending version failed whose publisher has not been heard of for that long."""
-    find_model(session, model, lock=True)
-    pending = select(VersionRow).where(VersionRow.model == model, VersionRow.state == "pending")
-    for row in session.scalars(
-        pending.where(VersionRow.touched_at <= now() - timedelta(seconds=older_than_seconds))
-    ).all():
-        row.state, row.error = "failed", "abandoned: the publisher was not heard of any more"
+    """Make every abandoned version failed. The caller holds the model's lock."""
+    for row in find_abandoned(session, model, older_than_seconds):
+        row.state, row.error = "failed", ABANDONED
         events.record(session, model, "version.failed", actor="sweep", version=row.version, reason=row.error)
 
 
-def without_files(session: Session, model: str, numbers: Sequence[int]) -> dict[int, str]:
-    """Return those of the versions that should have no files, with the reason."""
-    states = (VersionRow.state.in_(("failed", "deleted")), VersionRow.version.in_(numbers))
-    rows = session.scalars(select(VersionRow).where(VersionRow.model == model, *states))
-    return {row.version: row.error or "deleted" for row in rows}
+def find_abandoned(session: Session, model: str, older_than_seconds: float) -> Sequence[VersionRow]:
+    """Return the pending versions whose publishers have not been heard of for that long."""
+    silent = VersionRow.touched_at <= now() - timedelta(seconds=older_than_seconds)
+    pending = (VersionRow.model == model, VersionRow.state == "pending", silent)
+    return session.scalars(select(VersionRow).where(*pending)).all()
+
+
+def without_files(session: Session, model: str) -> dict[int, str]:
+    """Return the versions that should have no files, by number, with the reason."""
+    columns = (VersionRow.version, VersionRow.error, VersionRow.deleted_by)
+    over = (VersionRow.model == model, VersionRow.state.in_(("failed", "deleted")))
+    rows = session.execute(select(*columns).where(*over))
+    return {number: f"deleted by {by}" if by else error for number, error, by in rows}
 
 
 def delete(session: Session, model: str, number: int, actor: str, reason: str = "") -> None:

@@ -97,6 +97,12 @@ class RetentionPolicy(Request):
     keep_production: bool = Field(True, description="Whether all that ever were in production are kept.")
 
 
+class Collecting(Request):
+    """How to collect garbage."""
+
+    dry_run: bool = Field(False, description="Whether to remove nothing, and only say what would be removed.")
+
+
 class NewWebhook(Request):
     """Who is to be told of what."""
 

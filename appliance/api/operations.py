@@ -9,6 +9,7 @@ import registry
 from appliance.api.lineage import lineage_of
 from appliance.api.models import (
     Approval,
+    Collecting,
     ModelChanges,
     MoveLabel,
     NewWebhook,
@@ -184,9 +185,9 @@ class RegistryOperations:
         """Say which versions of a model are kept."""
         return plain(vars(self._store.set_retention(model, **request.model_dump(), actor=actor)))
 
-    def gc(self) -> Json:
-        """Delete what the retention policies let go, and remove files that nobody can use."""
-        return {"removed": [plain(vars(entry)) for entry in self._store.gc()]}
+    def gc(self, request: Collecting) -> Json:
+        """Remove what the retention policies let go and files that nobody can use, or say what would go."""
+        return {"removed": [plain(vars(entry)) for entry in self._store.gc(dry_run=request.dry_run)]}
 
     def webhooks(self, query: WebhookQuery) -> Json:
         """Return the webhooks, without their secrets."""

@@ -309,15 +309,16 @@ class RetentionBody(Response):
 
 
 class RemovedNote(Response):
-    """Files that are gone, and why."""
+    """Files that are gone, or would be, and why."""
 
     model: str
     version: int
     uri: str
     reason: str
+    size_bytes: int
 
 
 class RemovedBody(Response):
-    """What was removed."""
+    """What was removed; what would be, when only that was asked."""
 
     removed: list[RemovedNote]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from appliance.api import responses
 from appliance.api.access import actor_of
-from appliance.api.models import RetentionPolicy
+from appliance.api.models import Collecting, RetentionPolicy
 from appliance.api.operations import RegistryOperations
 from appliance.api.queries import VerifyQuery
 from appliance.api.versions import ModelName, answers
@@ -34,8 +34,8 @@ def upkeep_router(operations: RegistryOperations) -> APIRouter:
         return operations.set_retention(model, body, actor_of(request))
 
     @router.post("/gc", **answers(responses.RemovedBody))
-    def gc() -> Any:
-        """Delete what the retention policies let go, and remove files that nobody can use."""
-        return operations.gc()
+    def gc(body: Collecting | None = None) -> Any:
+        """Remove what the retention policies let go and files that nobody can use, or say what would go."""
+        return operations.gc(body or Collecting())
 
     return router

@@ -70,7 +70,7 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
     ("PUT", "/models/{model}/retention"): lambda do, asked, model: do.set_retention(
         model, asked.read(bodies.RetentionPolicy), asked.actor
     ),
-    ("POST", "/gc"): lambda do, asked: do.gc(),
+    ("POST", "/gc"): lambda do, asked: do.gc(asked.read(bodies.Collecting)),
     ("GET", "/webhooks"): lambda do, asked: do.webhooks(asked.read(queries.WebhookQuery)),
     ("POST", "/webhooks"): lambda do, asked: do.add_webhook(asked.read(bodies.NewWebhook), asked.actor),
     ("DELETE", "/webhooks/{webhook}"): lambda do, asked, webhook: do.remove_webhook(

@@ -40,21 +40,28 @@ def verify(model: str, version: int | None, url: str | None, as_json: bool) -> N
 
 
 @click.command()
+@click.option("--dry-run", is_flag=True, help="Remove nothing; say what would be removed, and why.")
 @place_option
 @json_option
-def gc(url: str | None, as_json: bool) -> None:
+def gc(dry_run: bool, url: str | None, as_json: bool) -> None:
     """Delete what the retention policies let go, and remove files that nobody can use.
 
     Those are the leftovers of interrupted publishing and the files of failed and deleted versions. Nothing
     is taken of a version that is labelled, was lately, or is where a rollback would go to.
     """
     with registry_access(url) as access:
-        removed = access.gc()
+        removed = access.gc(dry_run=dry_run)
     if as_json:
         print_json(removed)
-    else:
-        rows = [(entry.model, entry.version, entry.uri, entry.reason) for entry in removed]
-        print_table(["model", "version", "removed", "why"], rows, "There was nothing to remove.")
+        return
+    verb, nothing = ("would go", "is") if dry_run else ("removed", "was")
+    rows = [
+        (entry.model, entry.version, f"{entry.size_bytes:,}", entry.uri, entry.reason) for entry in removed
+    ]
+    print_table(["model", "version", "bytes", verb, "why"], rows, f"There {nothing} nothing to remove.")
+    if removed:
+        total = sum(entry.size_bytes for entry in removed)
+        click.echo(f"{total:,} bytes {'would be freed; nothing was removed' if dry_run else 'freed'}")
 
 
 @click.command()

@@ -230,12 +230,13 @@ class Retention:
 
 @dataclass(frozen=True)
 class Removed:
-    """Files that are gone, and why."""
+    """Files that are gone, or would be, and why."""
 
     model: str
     version: int
     uri: str
     reason: str
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True)

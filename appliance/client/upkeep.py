@@ -38,7 +38,12 @@ class UpkeepCalls:
             Retention, self._transport.send("PUT", f"{_API}/models/{segment(model)}/retention", body)
         )
 
-    def gc(self) -> list[Removed]:
-        """Delete what the retention policies let go, and remove files that nobody can use."""
-        answer = self._transport.send("POST", f"{_API}/gc", timeout_seconds=_LONG_SECONDS)
+    def gc(self, *, dry_run: bool = False) -> list[Removed]:
+        """Delete what the retention policies let go, and remove files that nobody can use.
+
+        Args:
+            dry_run: remove nothing, and return what would be removed.
+        """
+        body = {"dry_run": dry_run}
+        answer = self._transport.send("POST", f"{_API}/gc", body, timeout_seconds=_LONG_SECONDS)
         return [parse(Removed, entry) for entry in answer["removed"]]

@@ -64,9 +64,15 @@ def test_retention_is_shown_set_and_followed_by_gc(run: Run, house: House) -> No
     assert run("gc").output == "There was nothing to remove.\n"
     shown = run("retention", "census", "--keep-last", "2").output
     assert shown == "census: keep the last 2 and all that ever were in production\n"
-    removed = json.loads(run("gc", "--json").output)
-    assert [entry["version"] for entry in removed] == [1, 3]
-    assert "retention policy 1" in removed[0]["reason"] or removed[0]["reason"] == "deleted"
+    told = run("gc", "--dry-run").output
+    assert "model   version  bytes  would go" in told
+    assert told.endswith("\n14 bytes would be freed; nothing was removed\n"), told
+    foreseen = json.loads(run("gc", "--dry-run", "--json").output)
+    assert [entry["version"] for entry in foreseen] == [1, 3]
+    policy = "retention policy 1: keep the last 2 and all that were ever in production"
+    assert {(entry["reason"], entry["size_bytes"]) for entry in foreseen} == {(policy, 7)}
+    assert json.loads(run("gc", "--json").output) == foreseen
+    assert run("gc", "--dry-run").output == "There is nothing to remove.\n"
     listed = json.loads(run("list", "census", "--json").output)
     assert [version["version"] for version in listed] == [5, 4, 2]
     run("retention", "census", "--keep-all")

@@ -77,7 +77,7 @@ def test_deletion_and_sweep_killed_half_way_are_finished_by_the_next_sweep(
     kill_at("before the swept files are removed")
     assert directories(tmp_path / "models") == {"census/1", "census/2"}
     (swept,) = two_versions.sweep()
-    assert (swept.model, swept.version, swept.reason) == ("census", 2, "deleted")
+    assert (swept.model, swept.version, swept.reason) == ("census", 2, "deleted by eve")
     assert directories(tmp_path / "models") == {"census/1"}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from registry import Registry, Retention, retention
+from registry.artifacts import ArtifactStore
 from registry.errors import InvalidInput
 
 
@@ -39,12 +40,11 @@ def test_gc_deletes_by_policy_and_never_what_is_or_was_lately_labelled(census: R
     policy = census.set_retention("census", keep_last=1, keep_production=False, actor="ada")
     assert census.retention("census") == policy
     removed = census.gc()
-    assert [(swept.version, swept.reason) for swept in removed] == [(3, "deleted"), (4, "deleted")]
+    reason = "retention policy 1: keep the last 1"
+    assert [(swept.version, swept.reason) for swept in removed] == [(3, reason), (4, reason)]
     assert ready(census) == [1, 2, 5]
     deleted = census.events("census", kinds=["version.deleted"])
-    assert {(event.actor, event.reason) for event in deleted} == {
-        ("gc", "retention policy 1: keep the last 1")
-    }
+    assert {(event.actor, event.reason) for event in deleted} == {("gc", reason)}
     assert [swept.version for swept in census.gc(recent_seconds=0)] == [2]
     assert ready(census) == [1, 5]
 
@@ -75,6 +75,43 @@ def test_files_of_a_deleted_version_stay_while_it_may_still_be_served(census: Re
     assert (place / "saved_model.pb").exists()
     assert [swept.uri for swept in census.gc(recent_seconds=0)] == [str(place)]
     assert not place.exists()
+
+
+def test_dry_run_says_what_gc_then_does_and_changes_nothing(
+    census: Registry, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every kind: let go by the policy, deleted and spared till now, failed, abandoned half-way."""
+    for version in (1, 2):
+        census.promote("census", version, actor="ada")
+    for version in (1, 3):
+        with monkeypatch.context() as patched:
+            patched.setattr(ArtifactStore, "remove", lambda *_: [])
+            census.delete_version("census", version, actor="ada")
+    with monkeypatch.context() as patched:
+        patched.setattr(ArtifactStore, "install", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            census.publish("census", saved_model)
+    census.set_retention("census", keep_last=1, actor="ada")
+    before = (census.events("census"), census.versions("census"), census.revision())
+
+    foreseen = census.gc(older_than_seconds=0, recent_seconds=0, dry_run=True)
+
+    assert (census.events("census"), census.versions("census"), census.revision()) == before
+    assert all(Path(swept.uri, "saved_model.pb").exists() for swept in foreseen)
+    size = sum(path.stat().st_size for path in saved_model.rglob("*") if path.is_file())
+    assert [(swept.version, swept.reason, swept.size_bytes) for swept in foreseen] == [
+        (1, "deleted by ada", size),
+        (3, "deleted by ada", size),
+        (4, "retention policy 1: keep the last 1 and all that were ever in production", size),
+        (6, "abandoned: the publisher was not heard of any more", size),
+    ]
+    assert census.gc(older_than_seconds=0, recent_seconds=0) == foreseen
+    assert not any(Path(swept.uri).exists() for swept in foreseen)
+    assert census.gc(older_than_seconds=0, recent_seconds=0, dry_run=True) == []
+
+
+def interrupt(*_arguments: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_policies_are_versioned_and_checked(census: Registry) -> None:
