@@ -111,7 +111,7 @@ class GateOperations(Operations):
 
         Args:
             model: the model.
-            kinds: only these, such as `["gate.refused"]`.
+            kinds: only these, such as `["gate.refused", "label.*"]`.
             version: only those about this version.
             label: only those about this label.
             before: only those with a smaller id, to read on where a page has ended.
@@ -119,15 +119,17 @@ class GateOperations(Operations):
 
         Raises:
             ModelNotFound: there is no such model.
+            InvalidInput: a kind that there is not, or no name of a label.
         """
         check_label = check_label_name(label) if label is not None else None
+        found_kinds = events.kinds_like(kinds)
 
         def work(session: Session) -> list[Event]:
             versions.find_model(session, model)
             rows = events.find(
                 session,
                 model,
-                kinds=kinds,
+                kinds=found_kinds,
                 version=version,
                 label=check_label,
                 before=before,

@@ -149,6 +149,7 @@ class PromotionRow(Base):
         Index(None, "model", "label", "to_version", "id"),
         Index(None, "model", "to_version", "id"),
         Index(None, "model", "from_version", "id"),
+        Index(None, "model", "at"),
         {"sqlite_autoincrement": True},
     )
 
@@ -210,6 +211,9 @@ class EventRow(Base):
         CheckConstraint("forced = false OR reason <> ''", name="forced"),
         Index(None, "model", "id"),
         Index(None, "model", "version", "id"),
+        Index(None, "model", "kind", "id"),
+        Index(None, "model", "label", "id"),
+        Index(None, "model", "label", "kind", "id"),
         {"sqlite_autoincrement": True},
     )
 

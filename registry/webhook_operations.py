@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from registry import outbox, searching, versions
 from registry.addresses import check_url
 from registry.errors import DeliveryNotFound, InvalidInput, WebhookNotFound
-from registry.events import KINDS
+from registry.events import kinds_like
 from registry.operations import Operations
 from registry.tables import EventRow
 from registry.values import check_actor, check_text
@@ -55,11 +55,7 @@ class WebhookOperations(Operations):
         """
         check_url(url)
         check_actor(actor)
-        for pattern in kinds:
-            if not any(outbox.wants([pattern], kind) for kind in KINDS):
-                raise InvalidInput(
-                    f"Cannot listen to {pattern!r}; the kinds of events are {', '.join(KINDS)}."
-                )
+        kinds_like(kinds)
         if secret and len(check_text(secret, "the secret")) < MIN_SECRET_CHARACTERS:
             raise InvalidInput(
                 f"Cannot use a secret of {len(secret)} characters: give at least {MIN_SECRET_CHARACTERS}, "

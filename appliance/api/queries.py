@@ -57,7 +57,9 @@ class VersionQuery(Request):
 class EventQuery(Request):
     """Which events of a model to list."""
 
-    kind: list[str] = Field([], description="Kinds of events, `gate.refused` for instance; none: all.")
+    kind: list[str] = Field(
+        [], description="Kinds of events, `gate.refused` or `label.*` for instance; none: all."
+    )
     version: int | None = Field(None, ge=1, description="Only what is about this version.")
     label: str | None = Field(None, description="Only what is about this label.")
     limit: Limit = 100

@@ -51,7 +51,9 @@ def history(model: str, url: str | None, as_json: bool, **query: Any) -> None:
 
 @click.command()
 @click.argument("model")
-@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind: gate.refused, ...")
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind: gate.refused, 'label.*', ..."
+)
 @click.option("--label", help="Only what is about this label.")
 @version_option
 @limit_option

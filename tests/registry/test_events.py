@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from registry import Registry, database
 from registry.artifacts import ArtifactStore
-from registry.errors import GateRefused, ModelNotFound, PublishFailed
+from registry.errors import GateRefused, InvalidInput, ModelNotFound, PublishFailed
 from registry.store import MIGRATIONS, VERSION_TABLE, migrate_registry
 from registry.tables import Base
 
@@ -119,6 +119,11 @@ def test_events_are_filtered_and_paged(census: Registry) -> None:
     assert [event.label for event in census.events("census", label="canary")] == ["canary"]
     ready = census.events("census", kinds=["version.ready"])
     assert [event.version for event in ready] == [5, 4, 3, 2, 1]
+    moved_or_ready = census.events("census", kinds=["label.*", "version.ready"], limit=3)
+    assert [event.kind for event in moved_or_ready] == ["label.moved", "label.moved", "version.ready"]
+    assert [event.version for event in census.events("census", kinds=["version.*"], version=2)] == [2, 2]
+    with pytest.raises(InvalidInput, match=r"kind 'label.moves'; the kinds of events are model.created, "):
+        census.events("census", kinds=["label.moves"])
     everything = census.events("census")
     pages, before = [], None
     while page := census.events("census", before=before, limit=4):

@@ -1,19 +1,16 @@
-"""Search: what filters let through, how pages follow each other, which indexes answer."""
+"""Search: what filters let through, how pages follow each other."""
 
 import math
-import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from alembic import command
 from sqlalchemy import text
-from sqlalchemy.dialects import sqlite
 
 from registry import Registry, database, searching
-from registry.conditions import Condition
 from registry.errors import InvalidInput, ModelNotFound
-from registry.store import MIGRATIONS, VERSION_TABLE, migrate_registry
+from registry.store import MIGRATIONS, VERSION_TABLE
 from registry.tables import Base
 
 
@@ -154,59 +151,6 @@ def test_models_are_found_by_pattern_and_tag_page_by_page(registry: Registry) ->
     assert (len(rest), rest.next_cursor) == (2, "")
     (ads,) = registry.search_models("ads")
     assert (ads.description, ads.labels, ads.newest_version) == ("clicks", {}, 0)
-
-
-def plan(engine: database.Engine, query) -> str:
-    """Return how SQLite would answer the query, step by step."""
-    compiled = query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
-    with engine.connect() as connection:
-        steps = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}")
-        return "; ".join(row[-1] for row in steps)
-
-
-@pytest.mark.parametrize(
-    ("filters", "order", "after", "index"),
-    [
-        (
-            {},
-            "-version",
-            [500],
-            r"registry_versions USING INDEX sqlite_autoindex\w+ \(model=\? AND version<\?\)",
-        ),
-        ({"job": "j"}, "-version", None, r"ix_registry_versions_model_job_version \(model=\? AND job=\?"),
-        ({"states": ("failed",)}, "version", None, r"ix_registry_versions_model_state_version \(model=\?"),
-        ({}, "-created", None, r"ix_registry_versions_model_created_at_version \(model=\?"),
-        (
-            {},
-            "-metrics.auc",
-            [0.5, 7],
-            r"COVERING INDEX ix_registry_version_metrics_model_name_value_version",
-        ),
-        (
-            {"metrics": (Condition("auc", ">", 0.7),)},
-            "-version",
-            None,
-            r"COVERING INDEX ix_registry_version_metrics_\w+ \(model=\? AND name=\? AND value>\?\)",
-        ),
-        (
-            {"tags": {"team": "ads"}},
-            "-version",
-            None,
-            r"ix_registry_version_tags_model_key_version \(model=\?",
-        ),
-    ],
-)
-def test_each_search_on_sqlite_is_answered_by_an_index(
-    tmp_path: Path, filters: dict, order: str, after: list | None, index: str
-) -> None:
-    engine = database.connect(f"sqlite:///{tmp_path}/registry.db")
-    migrate_registry(engine)
-    wanted, by = searching.VersionFilter(**filters), searching.Order.parse(order)
-    shown = plan(engine, searching.versions_query("flights", wanted, by, 100, after))
-    engine.dispose()
-    assert re.search(index, shown), shown
-    assert "SCAN registry" not in shown
-    assert "TEMP B-TREE" not in shown
 
 
 def test_versions_of_an_older_release_are_found_after_migration(database_url: str, tmp_path: Path) -> None:
