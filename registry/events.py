@@ -118,7 +118,7 @@ def events_query(
     label: str | None,
     before: int | None,
     limit: int | None,
-) -> Select[tuple[EventRow]]:
+) -> Select[Any]:
     """Return the statement for `find`."""
     wanted: list[ColumnElement[bool]] = [EventRow.model == model]
     if version is not None:

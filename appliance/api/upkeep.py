@@ -36,6 +36,6 @@ def upkeep_router(operations: RegistryOperations) -> APIRouter:
     @router.post("/gc", **answers(responses.RemovedBody))
     def gc(body: Collecting | None = None) -> Any:
         """Remove what the retention policies let go and files that nobody can use, or say what would go."""
-        return operations.gc(body or Collecting())
+        return operations.gc(body or Collecting(dry_run=False))
 
     return router
