@@ -23,17 +23,34 @@ from appliance.client.errors import (
     TooLarge,
     Unauthorized,
 )
-from appliance.client.results import Event, Gate, GateReport, Job, LogLine, Model, Promotion, Version
+from appliance.client.results import (
+    Delivery,
+    Event,
+    Gate,
+    GateReport,
+    HistoryEvent,
+    Job,
+    LogLine,
+    Model,
+    Promotion,
+    Removed,
+    Retention,
+    Verification,
+    Version,
+    Webhook,
+)
 
 __all__ = [
     "Client",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "Delivery",
     "Event",
     "Gate",
     "GateRefused",
     "GateReport",
+    "HistoryEvent",
     "InvalidBundle",
     "InvalidRequest",
     "Job",
@@ -43,8 +60,12 @@ __all__ = [
     "NotFound",
     "Overloaded",
     "Promotion",
+    "Removed",
+    "Retention",
     "ServerFailed",
     "TooLarge",
     "Unauthorized",
+    "Verification",
     "Version",
+    "Webhook",
 ]
