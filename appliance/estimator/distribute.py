@@ -7,48 +7,60 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute.values import DistributedVariable
 from tensorflow.python.training import training_util
 
-from appliance.estimator.arguments import call_with_known
 from appliance.estimator.columnar import columnar
-from appliance.estimator.input_graph import Inputs, build_inputs, host_fed_constants, split
+from appliance.estimator.input_graph import Inputs, build_inputs, called_dataset, host_fed_constants, split
 from appliance.estimator.model_fn import EstimatorSpec
 from appliance.estimator.run_config import RunConfig
 
 
 def with_devices(config: RunConfig) -> RunConfig:
-    """Return the config with sessions that have the devices of its strategy.
+    """Return the config with sessions that have the devices of its strategies.
 
     Raises:
-        ValueError: one is for evaluation, or is neither `tf.distribute.MirroredStrategy` nor
-            `OneDeviceStrategy`, or there is a cluster.
+        ValueError: one is neither `tf.distribute.MirroredStrategy` nor `OneDeviceStrategy`, or is to train
+            where there is a cluster.
     """
-    for name in ("eval_distribute", "experimental_distribute"):
-        if getattr(config, name) is not None:
-            raise ValueError(
-                f"RunConfig.{name} is not supported. Given: {getattr(config, name)}. Leave it out: evaluation"
-                " runs on one device, with the same result; to train on several, set train_distribute."
-            )
-    strategy = config.train_distribute
-    if strategy is None:
-        return config
-    if not isinstance(strategy, tf.distribute.MirroredStrategy | tf.distribute.OneDeviceStrategy):
+    if config.experimental_distribute is not None:
         raise ValueError(
-            f"RunConfig.train_distribute is not supported for {strategy!r}. Give a "
-            "tf.distribute.MirroredStrategy, for the devices of one machine; for several machines describe a "
-            "cluster with parameter servers in TF_CONFIG."
+            f"RunConfig.experimental_distribute is not supported. Given: {config.experimental_distribute}. "
+            "Give the strategies as train_distribute and eval_distribute."
         )
-    if config.cluster_spec:
+    for field in ("train_distribute", "eval_distribute"):
+        _check(field, getattr(config, field))
+    if config.train_distribute is not None and config.cluster_spec:
         raise ValueError(
             f"RunConfig.train_distribute is for one machine, but TF_CONFIG describes a cluster. Given: "
-            f"{strategy!r}. Leave one of them out."
+            f"{config.train_distribute!r}. Leave one of them out."
         )
-    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
-    virtual = sum(device.device_type == "CPU" for device in devices)
+    virtual = max(_cpus(config.train_distribute), _cpus(config.eval_distribute))
+    if virtual < 2:
+        return config
     options = tf.compat.v1.ConfigProto.FromString(config.session_config.SerializeToString())
-    if virtual > 1 and "CPU" not in options.device_count:
+    if "CPU" not in options.device_count:
         options.device_count["CPU"] = virtual
     return config.replace(session_config=options)
+
+
+def _check(field: str, strategy: Any) -> None:
+    if strategy is not None and not isinstance(
+        strategy, tf.distribute.MirroredStrategy | tf.distribute.OneDeviceStrategy
+    ):
+        raise ValueError(
+            f"RunConfig.{field} is not supported for {strategy!r}. Give a tf.distribute.MirroredStrategy, "
+            "for the devices of one machine; for several machines describe a cluster with parameter servers "
+            "in TF_CONFIG."
+        )
+
+
+def _cpus(strategy: Any) -> int:
+    """Return how many CPUs, virtual ones, a strategy works on."""
+    if strategy is None:
+        return 0
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    return sum(device.device_type == "CPU" for device in devices)
 
 
 def training_inputs(strategy: Any, input_fn: Callable[..., Any], optional: Mapping[str, Any]) -> Inputs:
@@ -68,12 +80,7 @@ def training_inputs(strategy: Any, input_fn: Callable[..., Any], optional: Mappi
         return build_inputs(input_fn, optional)
 
     def dataset_fn(context: Any) -> Any:
-        dataset = call_with_known(input_fn, optional={**optional, "input_context": context})
-        if not isinstance(dataset, tf.data.Dataset):
-            raise ValueError(
-                f"With train_distribute an input_fn must return a tf.data.Dataset. Given: {dataset!r}."
-            )
-        return columnar(dataset)
+        return columnar(called_dataset(input_fn, {**optional, "input_context": context}, "train_distribute"))
 
     with host_fed_constants(tf.compat.v1.get_default_graph()) as arrays, warnings.catch_warnings():
         # TensorFlow's own code reads the options of a Dataset in graph mode, of which it warns.
@@ -110,6 +117,22 @@ def training_spec(strategy: Any, build: Callable[[Any, Any], EstimatorSpec], inp
     # Optimizers of tf.compat.v1.train then divide a mean by the number of replicas, as heads here do.
     with strategy._scale_loss_for_estimator_enabled():
         losses, train_ops = strategy.extended.call_for_each_replica(replica, (inputs.features, inputs.labels))
+    leave_out_copies()
     loss = strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
     train_op = tf.group(*strategy.experimental_local_results(train_ops))
     return specs[0]._replace(loss=tf.identity(loss, name="mean_loss"), train_op=train_op)
+
+
+def leave_out_copies() -> None:
+    """Keep the copies of the variables of this graph out of the checkpoint: each is in it once, as a whole.
+
+    TensorFlow does so itself, but not with a `tf.Variable`, as Keras layers make them.
+    """
+    saved = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    copies = {
+        id(copy)
+        for variable in saved
+        if isinstance(variable, DistributedVariable)
+        for copy in variable.values
+    }
+    saved[:] = [variable for variable in saved if id(variable) not in copies]

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator import checkpoints, distribute, warm_start
+from appliance.estimator import checkpoints, distribute, replicated_evaluation, warm_start
 from appliance.estimator.checks import (
     check_overrides,
     check_steps,
@@ -170,7 +170,7 @@ class Estimator:
         check_steps(steps=steps)
         hooks = checked_hooks(hooks)
         path = self._existing(checkpoint_path)
-        with self._new_graph():
+        with self._new_graph(strategy=self._config.eval_distribute):
             results = self._evaluate_graph(input_fn, steps, hooks, path)
             step = int(results[tf.compat.v1.GraphKeys.GLOBAL_STEP])
             written = None if path is None else checkpoints.unpinned(path)
@@ -330,8 +330,11 @@ class Estimator:
     @contextlib.contextmanager
     def _new_graph(self, device: Any = None, strategy: Any = None) -> Iterator[Any]:
         """Make a graph with seed, device function and global step the default one."""
-        scope = contextlib.nullcontext() if strategy is None else strategy.scope()
-        with tf.Graph().as_default() as graph, graph.device(device or self._config.device_fn), scope:
+        with contextlib.ExitStack() as stack:
+            graph = stack.enter_context(tf.Graph().as_default())
+            stack.enter_context(graph.device(device or self._config.device_fn))
+            if strategy is not None:
+                stack.enter_context(strategy.scope())
             self._seed()
             self._create_and_assert_global_step(graph)
             yield graph
@@ -346,8 +349,10 @@ class Estimator:
     def _inputs(self, input_fn: InputFn, mode: str) -> Inputs:
         share = input_share(self._config) if mode == ModeKeys.TRAIN else None
         optional = {"mode": mode, "params": self.params, "config": self.config, "input_context": share}
-        strategy = self._config.train_distribute if mode == ModeKeys.TRAIN else None
-        return distribute.training_inputs(strategy, input_fn, optional)
+        if mode == ModeKeys.TRAIN:
+            return distribute.training_inputs(self._config.train_distribute, input_fn, optional)
+        strategy = self._config.eval_distribute if mode == ModeKeys.EVAL else None
+        return replicated_evaluation.evaluation_inputs(strategy, input_fn, optional)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         return call_model_fn(self._model_fn, features, labels, mode, self.params, config)
@@ -406,10 +411,18 @@ class Estimator:
     ) -> dict[str, Any]:
         inputs = self._inputs(input_fn, ModeKeys.EVAL)
         with contextlib.closing(inputs):
-            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self.config)
+            spec, evaluation = self._evaluation(inputs, hooks)
             self._start_warm(path)
             session = restoring_session(self._config, spec, path, self._config.evaluation_master)
-            return Evaluation(spec, inputs, hooks).run(session, steps)
+            return evaluation.run(session, steps)
+
+    def _evaluation(self, inputs: Inputs, hooks: Sequence[Any]) -> tuple[EstimatorSpec, Evaluation]:
+        def build(features: Any, labels: Any) -> EstimatorSpec:
+            return self._call_model_fn(features, labels, ModeKeys.EVAL, self.config)
+
+        strategy = self._config.eval_distribute
+        spec, metrics = replicated_evaluation.evaluation_spec(strategy, build, inputs)
+        return spec, Evaluation(spec, metrics, inputs, hooks)
 
     def _open_evaluation(
         self, input_fn: InputFn, hooks: Sequence[Any]
@@ -419,9 +432,9 @@ class Estimator:
         Returns:
             what lets its data go when closed, its graph, the evaluation, and the model's Scaffold.
         """
-        with self._new_graph() as graph:
+        with self._new_graph(strategy=self._config.eval_distribute) as graph:
             inputs = self._inputs(input_fn, ModeKeys.EVAL)
             stack = contextlib.ExitStack()
             stack.callback(inputs.close)
-            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self.config)
-            return stack, graph, Evaluation(spec, inputs, hooks), spec.scaffold
+            spec, evaluation = self._evaluation(inputs, hooks)
+            return stack, graph, evaluation, spec.scaffold

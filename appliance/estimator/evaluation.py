@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,17 +14,24 @@ from appliance.estimator.model_fn import LOSS_METRIC_KEY
 from appliance.estimator.sessions import hooked_session
 
 
+def metrics_of(spec: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the (value, update) pairs of an EstimatorSpec of the mode EVAL, with the mean of its loss."""
+    return {**spec.eval_metric_ops, LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(spec.loss)}
+
+
 class Evaluation:
     """The metrics of a model over its data, built in the default graph.
 
     Args:
         spec: the EstimatorSpec of the mode EVAL.
-        inputs: the data that it was built from.
+        metrics: (value, update) pairs by name, as `metrics_of` returns them.
+        inputs: the data that they were built from.
         hooks: SessionRunHooks, called at every step.
     """
 
-    def __init__(self, spec: Any, inputs: Inputs, hooks: Sequence[Any]) -> None:
-        metrics = {**spec.eval_metric_ops, LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(spec.loss)}
+    def __init__(
+        self, spec: Any, metrics: Mapping[str, tuple[Any, Any]], inputs: Inputs, hooks: Sequence[Any]
+    ) -> None:
         values = {name: value for name, (value, _) in metrics.items()}
         values[tf.compat.v1.GraphKeys.GLOBAL_STEP] = tf.compat.v1.train.get_global_step()
         self._update = tf.group(*(metrics[name][1] for name in sorted(metrics)))

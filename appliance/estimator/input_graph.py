@@ -60,9 +60,21 @@ def build_inputs(input_fn: Callable[..., Any], optional: Mapping[str, Any]) -> I
         if not isinstance(result, tf.data.Dataset):
             features, labels = split(result)
             return Inputs(features, labels, None, not _reads_data(graph, (features, labels)), arrays)
-        iterator = tf.compat.v1.data.make_initializable_iterator(_prefetched(columnar(result)))
+        iterator = tf.compat.v1.data.make_initializable_iterator(prefetched(columnar(result), 2))
         features, labels = split(iterator.get_next())
         return Inputs(features, labels, iterator.initializer, endless=False, arrays=arrays)
+
+
+def called_dataset(input_fn: Callable[..., Any], optional: Mapping[str, Any], field: str) -> Any:
+    """Call `input_fn` for a run with the strategy in `RunConfig.<field>` and return its Dataset.
+
+    Raises:
+        ValueError: it returned something else.
+    """
+    dataset = call_with_known(input_fn, optional=optional)
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(f"With {field} an input_fn must return a tf.data.Dataset. Given: {dataset!r}.")
+    return dataset
 
 
 def input_share(config: RunConfig) -> Any:
@@ -92,11 +104,11 @@ def split(result: Any) -> tuple[Any, Any]:
     return result, None
 
 
-def _prefetched(dataset: Any) -> Any:
-    """Return a Dataset that makes the next batches while the model works on this one."""
+def prefetched(dataset: Any, batches: int) -> Any:
+    """Return a Dataset that makes the next batches, so many, while the model works on this one."""
     if tf.data.experimental.to_variant(dataset).op.type == "PrefetchDataset":
         return dataset
-    return dataset.prefetch(2)
+    return dataset.prefetch(batches)
 
 
 def _reads_data(graph: Any, tensors: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -231,7 +232,9 @@ def _keras_metric_pair(metric: Any) -> tuple[Any, Any]:
         consumer
         for variable in variables
         for consumer in variable.handle.consumers()
-        if consumer.type.startswith("Assign") and consumer != variable.initializer
+        if consumer.type.startswith("Assign")
+        and consumer != variable.initializer
+        and _is_of_replica(consumer)
     ]
     if not updates:
         raise ValueError(
@@ -239,6 +242,16 @@ def _keras_metric_pair(metric: Any) -> tuple[Any, Any]:
         )
     _make_local(variables)
     return tf.convert_to_tensor(metric.result()), tf.group(*updates)
+
+
+def _is_of_replica(operation: Any) -> bool:
+    """Return whether the operation is of the replica that is being built, where there are several."""
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return True
+    # TensorFlow builds each but the first in a scope of its own.
+    here = re.match(r"replica_\d+/", f"{operation.graph.get_name_scope()}/")
+    there = re.match(r"replica_\d+/", operation.name)
+    return (here and here[0]) == (there and there[0])
 
 
 def _make_local(variables: Iterable[Any]) -> None:

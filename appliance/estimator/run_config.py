@@ -62,8 +62,9 @@ class RunConfig:
         keep_checkpoint_max: how many recent checkpoints are kept; 0 or None: all.
         keep_checkpoint_every_n_hours: one checkpoint every so many hours is kept for good.
         log_step_count_steps: steps between two log lines and `global_step/sec` summaries; None: never.
-        train_distribute: a `tf.distribute.MirroredStrategy`, to train on several devices of one machine.
-        eval_distribute, experimental_distribute: not supported.
+        train_distribute, eval_distribute: a `tf.distribute.MirroredStrategy` or `OneDeviceStrategy`, to train
+            or to evaluate on several devices of one machine.
+        experimental_distribute: not supported.
         device_fn: function of one argument `op` that returns the device of each operation.
         protocol: "grpc", "grpc+verbs" or None.
         experimental_max_worker_delay_secs: longest wait, in seconds, before a worker starts.

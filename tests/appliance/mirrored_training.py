@@ -6,6 +6,7 @@
 import json
 import sys
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -56,6 +57,19 @@ def keras_optimizer(config):
     return estimator.Estimator(model_fn, config=config)
 
 
+def keras_layers(config):
+    def model_fn(features, labels, mode):
+        hidden, output = keras.layers.Dense(2, activation="tanh"), keras.layers.Dense(1)
+        head = estimator.RegressionHead()
+        logits = output(hidden(features["x"]))
+        variables = [*hidden.trainable_variables, *output.trainable_variables]
+        return head.create_estimator_spec(
+            features, mode, logits, labels, optimizer="Adam", trainable_variables=variables
+        )
+
+    return estimator.Estimator(model_fn, config=config)
+
+
 class FixedWeights(estimator.SessionRunHook):
     """Sets the network's kernels, which are random otherwise."""
 
@@ -87,7 +101,7 @@ def main():
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     results = {}
-    for make in (canned, custom, keras_optimizer):
+    for make in (canned, custom, keras_optimizer, keras_layers):
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
         name = make.__name__
         mirrored = run(make, f"{sys.argv[1]}/{name}-2", strategy, 8)

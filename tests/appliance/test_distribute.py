@@ -14,8 +14,8 @@ from tests.appliance.models import line, linear_model_fn
 
 
 def test_two_replicas_train_as_one_with_the_doubled_batch(tmp_path):
-    """A canned model with two optimizers, one with a v1 optimizer, and a head with a named one: variables,
-    optimizer state and evaluation are equal, and the checkpoint has the same names."""
+    """A canned model with two optimizers, one with a v1 optimizer, a head with a named one, and layers of
+    Keras: variables, optimizer state and evaluation are equal, and the checkpoint has the same names."""
     command = [sys.executable, "-m", "tests.appliance.mirrored_training", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -31,8 +31,10 @@ def test_two_replicas_train_as_one_with_the_doubled_batch(tmp_path):
 
 def test_what_cannot_be_distributed_is_told(tmp_path, monkeypatch):
     one = tf.distribute.OneDeviceStrategy("/cpu:0")
-    with pytest.raises(ValueError, match="eval_distribute is not supported"):
-        Estimator(linear_model_fn, config=RunConfig(eval_distribute=one))
+    with pytest.raises(ValueError, match="experimental_distribute is not supported"):
+        Estimator(linear_model_fn, config=RunConfig(experimental_distribute=one))
+    with pytest.raises(ValueError, match=r"eval_distribute is not supported for .*MirroredStrategy"):
+        Estimator(linear_model_fn, config=RunConfig(eval_distribute=object()))
     with pytest.raises(ValueError, match=r"train_distribute is not supported for .*MirroredStrategy"):
         Estimator(linear_model_fn, config=RunConfig(train_distribute=object()))
     estimator = Estimator(
