@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from registry import collecting, publishing, retention, targets, versions
 from registry.artifacts import CorruptUpload, check_saved_model
-from registry.errors import ArtifactDamaged, InvalidInput, VersionNotReady
+from registry.errors import ArtifactDamaged, ExportFailed, InvalidInput, RegistryError, VersionNotReady
 from registry.operations import Operations
 from registry.records import Damage, Retention, Swept, Verification, Version
 from registry.signatures import read_saved_model
@@ -38,7 +38,7 @@ class ArtifactOperations(Operations):
         Raises:
             ModelNotFound, VersionNotFound: as they say.
             VersionNotReady: the one asked for has no files to be compared with.
-            OSError: the store does not answer.
+            ArtifactsUnavailable: the store does not answer.
         """
 
         def work(session: Session) -> list[Version]:
@@ -53,7 +53,8 @@ class ArtifactOperations(Operations):
 
         found = []
         for entry in self._read(work):
-            damages = self._store.damages(model, entry.version, entry.manifest)
+            with self._store.answering(model, entry.version):
+                damages = self._store.damages(model, entry.version, entry.manifest)
             if not damages or self._still_ready(model, entry.version):
                 found.append(Verification(model, entry.version, entry.uri, tuple(damages)))
         return found
@@ -68,10 +69,11 @@ class ArtifactOperations(Operations):
 
         Raises:
             VersionNotFound, VersionNotReady: as they say.
-            OSError: the store does not answer.
+            ArtifactsUnavailable: the store does not answer.
         """
         entry = self._read(lambda session: self._ready(session, model, version))
-        found = self._store.damages(model, version, entry.manifest, hashes_up_to_bytes=hashes_up_to_bytes)
+        with self._store.answering(model, version):
+            found = self._store.damages(model, version, entry.manifest, hashes_up_to_bytes=hashes_up_to_bytes)
         return [damage for damage in found if damage.problem != "extra"]
 
     def import_model(
@@ -128,27 +130,37 @@ class ArtifactOperations(Operations):
             VersionNotFound, VersionNotReady: as they say.
             ArtifactMissing, ArtifactDamaged: the files are not those that were published.
             InvalidInput: the folder is there and not empty.
-            OSError: a file cannot be read or written. Nothing half is left.
+            ArtifactsUnavailable: the store does not answer.
+            ExportFailed: a file cannot be read or written. Nothing half is left.
         """
         target = Path(check_text(os.fspath(directory), "the folder")).absolute()
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise InvalidInput(
-                f"Cannot export to {str(directory)!r}: it is there and not empty. Name another."
-            )
         entry = self._read(lambda session: self._ready(session, model, version))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        versions.check_files(self._store, entry)
         try:
-            versions.check_files(self._store, entry)
-            self._store.download(model, version, entry.manifest, partial)
-            partial.chmod(0o755)
-            os.rename(partial, target)
+            self._copy_out(entry, target)
         except CorruptUpload as error:
             found = self._store.damages(model, version, entry.manifest)
             raise ArtifactDamaged(model, version, entry.uri, found) from error
+        except RegistryError:
+            raise
+        except Exception as error:
+            # Of the disk, or of one of fsspec's many stores, which raise what they like.
+            reason = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+            raise ExportFailed(model, version, str(target), reason) from error
+        return target
+
+    def _copy_out(self, entry: Version, target: Path) -> None:
+        """Copy the files of a version into a folder beside `target`, which then takes that name."""
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise InvalidInput(f"Cannot export to {str(target)!r}: it is there and not empty. Name another.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}."[:64], dir=target.parent))
+        try:
+            self._store.download(entry.model, entry.version, entry.manifest, partial)
+            partial.chmod(0o755)
+            os.rename(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        return target
 
     def set_retention(
         self, model: str, *, keep_last: int | None, keep_production: bool = True, actor: str
@@ -197,10 +209,10 @@ class ArtifactOperations(Operations):
             dry_run: change nothing, and return what would be removed at this moment.
 
         Returns:
-            What was removed, with its size and the reason.
+            What was removed, with its size and the reason; `error` says why, if it could not be.
 
         Raises:
-            OSError: the store does not answer, or would not remove a file.
+            ArtifactsUnavailable: the store does not answer.
         """
         terms = collecting.Terms(older_than_seconds, recent_seconds)
         return collecting.collect(self._engine, self._store, terms, dry_run=dry_run)

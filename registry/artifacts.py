@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from registry.errors import InvalidInput, InvalidSavedModel
+from registry.errors import ArtifactsUnavailable, InvalidInput, InvalidSavedModel, RegistryError
 from registry.records import Damage, FileDigest
 
 PENDING = ".pending"
@@ -48,6 +49,20 @@ class ArtifactStore:
             raise InvalidInput(f"Cannot use {root!r} as the artifact root: {error}.") from error
         self._root = path.rstrip("/")
         self._is_local = isinstance(self._files, LocalFileSystem)
+
+    @contextmanager
+    def answering(self, model: str, version: int | None = None) -> Iterator[None]:
+        """Turn whatever the store raises inside into ArtifactsUnavailable, which names the place.
+
+        fsspec's many stores raise what they like: not only OSError.
+        """
+        try:
+            yield
+        except (RegistryError, CorruptUpload):
+            raise
+        except Exception as error:
+            place = self.base_path(model) if version is None else self.uri(model, version)
+            raise ArtifactsUnavailable(place, f"{type(error).__name__}: {error}") from error
 
     def base_path(self, model: str) -> str:
         """Return the directory whose sub-directories are the versions of `model`: a local path or a URL."""
@@ -92,8 +107,8 @@ class ArtifactStore:
             OSError: a file cannot be read.
         """
         place = self._path(PENDING, model, str(version))
-        found = {str(path)[len(place) + 1 :] for path in self._files.find(place)}
-        if found != set(manifest):
+        found = self._sizes_below(place).keys()
+        if found != manifest.keys():
             raise CorruptUpload(f"the store holds {sorted(found)}, uploaded were {sorted(manifest)}")
         for name, wanted in manifest.items():
             digest = self._hash(f"{place}/{name}", progress)
@@ -121,10 +136,8 @@ class ArtifactStore:
             OSError: the store does not answer, or a file cannot be read.
         """
         place = self._path(model, str(version))
-        found = {
-            str(path)[len(place) + 1 :]: info["size"]
-            for path, info in self._files.find(place, detail=True).items()
-        }
+        found = self._sizes_below(place)
+        self._check_readable(place, manifest.keys() - found.keys())
         total = sum(digest.size_bytes for digest in manifest.values())
         hashing = hashes_up_to_bytes is None or total <= hashes_up_to_bytes
         damages = []
@@ -179,7 +192,11 @@ class ArtifactStore:
     def sizes(self, model: str, version: int) -> dict[str, int]:
         """Return how many bytes there are of the version, by URI: pending, in place, or both."""
         places = self._places(model, version)
-        return {self._shown(place): self._bytes_below(place) for place in places if self._files.exists(place)}
+        return {
+            self._shown(place): sum(self._sizes_below(place).values())
+            for place in places
+            if self._files.exists(place)
+        }
 
     def leftover_candidates(self, model: str) -> set[int]:
         """Return the numbers of all versions of `model` that have files, pending or in place."""
@@ -194,8 +211,18 @@ class ArtifactStore:
         """Return where the files of a version are while they are uploaded, and where they are then."""
         return self._path(PENDING, model, str(version)), self._path(model, str(version))
 
-    def _bytes_below(self, place: str) -> int:
-        return sum(info["size"] for info in self._files.find(place, detail=True).values())
+    def _sizes_below(self, place: str) -> dict[str, int]:
+        """Return the size of each file below a folder, by its name there; of no folder, nothing."""
+        found = self._files.find(place, detail=True)
+        return {str(path)[len(place) + 1 :]: info["size"] for path, info in found.items()}
+
+    def _check_readable(self, place: str, missing: Iterable[str]) -> None:
+        """Raise what the store says when the folders of missing files cannot be read.
+
+        To `find` of most stores what cannot be read is not there.
+        """
+        for folder in {f"{place}/{name}".rpartition("/")[0] for name in missing}:
+            self._names(folder)
 
     def _difference(self, path: str, wanted: FileDigest) -> str:
         try:
@@ -248,8 +275,12 @@ def check_saved_model(directory: str | os.PathLike[str]) -> Path:
         directories.
     """
     path = Path(directory)
-    if not path.is_dir():
-        raise InvalidSavedModel(str(directory), "there is no such directory")
+    try:
+        problem = "" if path.is_dir() else "it is a file" if path.exists() else "there is no such directory"
+    except OSError as error:
+        problem = f"it cannot be looked at ({error.strerror})"
+    if problem:
+        raise InvalidSavedModel(str(directory), problem)
     heads = [path / name for name in SAVED_MODEL_FILES if (path / name).is_file()]
     if not heads:
         raise InvalidSavedModel(str(directory), "it contains no saved_model.pb")

@@ -7,8 +7,9 @@ again; so whoever is killed on the way leaves to the next call what is left.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
@@ -16,6 +17,7 @@ from sqlalchemy.orm import Session
 from registry import retention, targets, versions
 from registry.artifacts import ArtifactStore
 from registry.database import read, write
+from registry.errors import ArtifactsUnavailable
 from registry.records import Swept
 from registry.tables import ModelRow
 
@@ -23,6 +25,8 @@ ABANDONED_AFTER_SECONDS = 3600.0
 """How long a publisher may be silent before its version is given up."""
 RECENT_SECONDS = 86_400.0
 """How long the files of a version stay after a label has left it."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class Terms:
 def collect(engine: Engine, store: ArtifactStore, terms: Terms, *, dry_run: bool) -> list[Swept]:
     """Remove what nobody needs, of every model, and return it; with `dry_run` only return it.
 
+    What cannot be removed is returned with the error, and keeps nothing else from being removed.
+
     Raises:
-        OSError: the store does not answer, or would not remove a file.
+        ArtifactsUnavailable: the store does not answer.
     """
     models = read(
         engine, lambda session: list(session.scalars(select(ModelRow.name).order_by(ModelRow.name)))
@@ -56,10 +62,24 @@ def _collect_of_model(
         useless = read(engine, lambda session: foresee(session, model, terms))
     else:
         useless = write(engine, lambda session: settle(session, model, terms))
-    for number in sorted(useless.keys() & store.leftover_candidates(model)):
-        sizes = store.sizes(model, number)
-        for uri in sizes if dry_run else store.remove(model, number):
-            yield Swept(model, number, uri, useless[number], sizes.get(uri, 0))
+    with store.answering(model):
+        candidates = sorted(useless.keys() & store.leftover_candidates(model))
+    for number in candidates:
+        with store.answering(model, number):
+            sizes = store.sizes(model, number)
+        found = [Swept(model, number, uri, useless[number], size) for uri, size in sizes.items()]
+        yield from found if dry_run else _remove(store, model, number, found)
+
+
+def _remove(store: ArtifactStore, model: str, number: int, found: list[Swept]) -> list[Swept]:
+    """Remove the files of a version; return those of `found` that are gone by it, or would not go."""
+    try:
+        with store.answering(model, number):
+            gone = store.remove(model, number)
+    except ArtifactsUnavailable as error:
+        log.warning("files_not_removed", extra={"model": model, "version": number, "error": error.reason})
+        return [replace(entry, error=error.reason) for entry in found]
+    return [entry for entry in found if entry.uri in gone]
 
 
 def settle(session: Session, model: str, terms: Terms) -> dict[int, str]:

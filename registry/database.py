@@ -31,7 +31,14 @@ from sqlalchemy import (
     table,
     text,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    NoSuchModuleError,
+    OperationalError,
+    StatementError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
@@ -66,7 +73,9 @@ def connect(url: str) -> Engine:
         return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     except ModuleNotFoundError as error:
         raise DatabaseUnavailable(
-            parsed.render_as_string(), "psycopg is not installed: pip install 'estimator-appliance[postgres]'"
+            parsed.render_as_string(),
+            "psycopg is not installed",
+            "Run `pip install 'estimator-appliance[postgres]'`.",
         ) from error
 
 
@@ -129,6 +138,7 @@ def write(engine: Engine, work: Callable[[Session], T]) -> T:
 
     Raises:
         DatabaseUnavailable: the database cannot be reached, or stayed busy through all attempts.
+        InvalidInput: a value is one that no column can hold, nor therefore be looked for in it.
     """
     return _run(engine, engine, work)
 
@@ -137,7 +147,7 @@ def read(engine: Engine, work: Callable[[Session], T]) -> T:
     """Run `work` in one transaction that only reads, all of it at the same moment, and return its result.
 
     Raises:
-        DatabaseUnavailable: as for `write`.
+        DatabaseUnavailable, InvalidInput: as for `write`.
     """
     options: dict[str, Any] = {"read_only": True}
     if engine.dialect.name == "postgresql":
@@ -155,8 +165,16 @@ def _run(engine: Engine, bind: Engine, work: Callable[[Session], T]) -> T:
                 time.sleep(random.uniform(0, FIRST_PAUSE_SECONDS * 2**attempt))
             elif _is_unusable(error):
                 raise DatabaseUnavailable(shown(engine), _reason(error)) from error
+            elif isinstance(error, DataError):
+                raise _cannot_be_held(error.orig) from error
             else:
                 raise
+        except (OverflowError, UnicodeError) as error:
+            raise _cannot_be_held(error) from error
+        except StatementError as error:
+            if isinstance(error.orig, OverflowError | UnicodeError):
+                raise _cannot_be_held(error.orig) from error
+            raise
         except PoolTimeout as error:
             raise DatabaseUnavailable(shown(engine), "all its connections stayed in use") from error
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -180,6 +198,13 @@ def _is_unusable(error: DBAPIError) -> bool:
     ):
         return True
     return isinstance(error, OperationalError)
+
+
+def _cannot_be_held(reason: BaseException | None) -> InvalidInput:
+    return InvalidInput(
+        f"Cannot ask the database about a value that it cannot hold: {' '.join(str(reason).split())}. "
+        "Give text of Unicode characters other than NUL, and numbers and times of ordinary size."
+    )
 
 
 def _reason(error: DBAPIError) -> str:
@@ -245,7 +270,7 @@ def prepare(
         DatabaseTooNew: the tables were made by a newer release.
         DatabaseUnavailable: the database cannot be reached.
     """
-    if may_migrate or is_empty(engine, version_table):
+    if may_migrate or revision_of(engine, version_table) is None:
         migrate(engine, script_location, version_table, metadata)
     else:
         check_migrated(engine, script_location, version_table, migrate_command)
@@ -259,7 +284,7 @@ def check_migrated(engine: Engine, script_location: str, version_table: str, mig
         DatabaseTooNew: the tables were made by a newer release.
         DatabaseUnavailable: the database cannot be reached.
     """
-    found = read(engine, lambda session: _found_revision(session.connection(), version_table))
+    found = revision_of(engine, version_table)
     if not read(engine, lambda s: _is_current(engine, s.connection(), script_location, version_table)):
         raise DatabaseTooOld(
             shown(engine), found or "none", _newest_revision(script_location), migrate_command
@@ -280,9 +305,9 @@ def run_environment() -> None:
     context.run_migrations()
 
 
-def is_empty(engine: Engine, version_table: str) -> bool:
-    """Return whether the owner of `version_table` has no tables in the database yet."""
-    return read(engine, lambda session: _found_revision(session.connection(), version_table)) is None
+def revision_of(engine: Engine, version_table: str) -> str | None:
+    """Return the revision that the tables of an owner are at; None: it has none in the database yet."""
+    return read(engine, lambda session: _found_revision(session.connection(), version_table))
 
 
 def _alembic_config(script_location: str) -> Any:

@@ -23,7 +23,9 @@ RegistryError
 │   ├── UndoRefused
 │   └── GateRefused
 ├── PublishFailed               the version is kept as `failed`
+├── ExportFailed                nothing half is left
 ├── ArtifactsUnavailable        the store of the files does not answer
+│   └── FilesNotRemoved         the version is deleted all the same
 └── DatabaseError
     ├── DatabaseUnavailable
     ├── DatabaseTooOld
@@ -110,7 +112,7 @@ class ModelNotFound(NotFound):
     def __str__(self) -> str:
         return (
             f"Cannot find model {self.model!r}; registered: {', '.join(self.known) or 'none'}. "
-            "Create it first with create_model, or ask for one of these."
+            "Make it first, by create_model or by an import, or ask for one of these."
         )
 
 
@@ -163,7 +165,7 @@ class WebhookNotFound(NotFound):
 
     def __str__(self) -> str:
         known = ", ".join(map(str, self.known)) or "none"
-        return f"Cannot find webhook {self.webhook}; there are: {known}. webhooks() lists them."
+        return f"Cannot find webhook {self.webhook}; there are: {known}. Ask for one of these."
 
 
 class DeliveryNotFound(NotFound):
@@ -174,7 +176,7 @@ class DeliveryNotFound(NotFound):
         self.delivery = delivery
 
     def __str__(self) -> str:
-        return f"Cannot find delivery {self.delivery}. deliveries() lists those that are remembered."
+        return f"Cannot find delivery {self.delivery}. Ask for the deliveries of its webhook, by their ids."
 
 
 class Conflict(RegistryError):
@@ -215,11 +217,15 @@ class VersionNotReady(Conflict):
         super().__init__(model, version, state, error)
         self.model, self.version, self.state, self.error = model, version, state, error
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, in words."""
+        return f"it is {self.state}" + (f" ({self.error})" if self.error else "")
+
     def __str__(self) -> str:
-        why = f" ({self.error})" if self.error else ""
         return (
-            f"Cannot use version {self.version} of model {self.model!r}: it is {self.state}{why}. "
-            "Only a ready version can be served; publish again, or choose another."
+            f"Cannot use version {self.version} of model {self.model!r}: {self.problem}. "
+            "Only a ready version can be used; publish again, or choose another."
         )
 
 
@@ -241,10 +247,15 @@ class ArtifactMissing(Conflict):
         super().__init__(model, version, uri)
         self.model, self.version, self.uri = model, version, uri
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, in words."""
+        return f"there is no SavedModel at {self.uri!r}"
+
     def __str__(self) -> str:
         return (
-            f"Cannot use version {self.version} of model {self.model!r}: there is no SavedModel at "
-            f"{self.uri!r}. Restore the files there, or choose another version."
+            f"Cannot use version {self.version} of model {self.model!r}: {self.problem}. "
+            "Restore the files there, or choose another version."
         )
 
 
@@ -255,12 +266,17 @@ class ArtifactDamaged(Conflict):
         super().__init__(model, version, uri, damages)
         self.model, self.version, self.uri, self.damages = model, version, uri, damages
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, in words."""
         listed = "; ".join(map(str, self.damages[:LISTED_DAMAGES]))
         more = len(self.damages) - LISTED_DAMAGES
+        return f"at {self.uri!r} {listed}{f' and {more} more' if more > 0 else ''}"
+
+    def __str__(self) -> str:
         return (
-            f"Cannot use version {self.version} of model {self.model!r}: at {self.uri!r} {listed}"
-            f"{f' and {more} more' if more > 0 else ''}. Restore the files there, or choose another version."
+            f"Cannot use version {self.version} of model {self.model!r}: {self.problem}. "
+            "Restore the files there, or choose another version."
         )
 
 
@@ -327,7 +343,37 @@ class ArtifactsUnavailable(RegistryError):
 
     def __str__(self) -> str:
         return (
-            f"Cannot look at the files in {self.uri!r}: {self.reason}. Check that the store can be reached."
+            f"Cannot get at the files in {self.uri!r}: {self.reason}. "
+            "Check that the store can be reached, and that its files may be read and written."
+        )
+
+
+class FilesNotRemoved(ArtifactsUnavailable):
+    """The version is deleted, but its files are still there."""
+
+    def __init__(self, model: str, version: int, uri: str, reason: str) -> None:
+        super().__init__(uri, reason)
+        self.args = (model, version, uri, reason)
+        self.model, self.version = model, version
+
+    def __str__(self) -> str:
+        return (
+            f"Version {self.version} of model {self.model!r} is deleted, but its files in {self.uri!r} could "
+            f"not be removed: {self.reason}. gc tries again; see that they may be removed."
+        )
+
+
+class ExportFailed(RegistryError):
+    """The files could not be copied out."""
+
+    def __init__(self, model: str, version: int, target: str, reason: str) -> None:
+        super().__init__(model, version, target, reason)
+        self.model, self.version, self.target, self.reason = model, version, target, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Cannot export version {self.version} of model {self.model!r} to {self.target!r}: "
+            f"{self.reason}. Nothing was left there: make room or give the permission, or name another."
         )
 
 
@@ -338,15 +384,14 @@ class DatabaseError(RegistryError):
 class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached or opened, or stayed busy for too long."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(url, reason)
-        self.url, self.reason = url, reason
+    def __init__(
+        self, url: str, reason: str, remedy: str = "Check its address, and that it runs and can be written."
+    ) -> None:
+        super().__init__(url, reason, remedy)
+        self.url, self.reason, self.remedy = url, reason, remedy
 
     def __str__(self) -> str:
-        return (
-            f"Cannot use the database {self.url}: {self.reason}. "
-            "Check its address, and that it runs and can be written."
-        )
+        return f"Cannot use the database {self.url}: {self.reason}. {self.remedy}"
 
 
 class DatabaseTooOld(DatabaseError):

@@ -12,7 +12,7 @@ from registry.gates import parse_rules
 from registry.operations import Operations
 from registry.predictions import PredictionsMissing, Predictor
 from registry.records import Approval, Event, Gate, GateCheck, GateReport
-from registry.values import check_actor, check_label_name
+from registry.values import check_actor, check_label_name, check_text
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class GateOperations(Operations):
         """
         check_label_name(label)
         check_actor(actor)
-        texts = tuple(rule.text for rule in parse_rules(rules))
+        texts = tuple(check_text(rule.text, "the rule") for rule in parse_rules(rules))
         return self._write(lambda session: gatekeeping.set_gate(session, model, label, texts, actor))
 
     def gate(self, model: str, label: str) -> Gate:

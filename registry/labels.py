@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import select, union_all
+from sqlalchemy import exists, select, union_all
 from sqlalchemy.orm import Session
 
 from registry import events, gatekeeping, versions
@@ -32,7 +32,7 @@ from registry.errors import (
 from registry.records import GateCheck, GateReport, Promotion
 from registry.tables import LabelRow, PromotionRow, VersionRow
 from registry.targets import count_up
-from registry.values import storable
+from registry.values import LABEL_NAME, MODEL_NAME, storable
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,17 @@ Expect = int | None | Unset
 
 def find_label(session: Session, model: str, label: str) -> LabelRow:
     """Return the label's row. Raises ModelNotFound or LabelNotFound."""
-    row = session.get(LabelRow, (model, label))
+    row = _label_row(session, model, label)
     if row is None:
         versions.find_model(session, model)
         raise LabelNotFound(model, label, tuple(of_model(session, model)))
     return row
+
+
+def _label_row(session: Session, model: str, label: str) -> LabelRow | None:
+    # Names of nothing are not even looked for: some databases refuse such text.
+    is_name = MODEL_NAME.fullmatch(model) and LABEL_NAME.fullmatch(label)
+    return session.get(LabelRow, (model, label)) if is_name else None
 
 
 def of_model(session: Session, model: str) -> dict[str, int]:
@@ -152,10 +158,9 @@ def roll_back(
     try:
         versions.find_servable(session, store, model, earlier.to_version)
     except (VersionNotReady, ArtifactMissing, ArtifactDamaged) as error:
-        why = (
-            f"version {earlier.to_version} served before, but no longer can. {error} Or name another with to="
-        )
-        raise RollbackRefused(model, label, why) from error
+        why = f"version {earlier.to_version} served before, but no longer can: {error.problem}"
+        others = _others_that_served(session, model, label, without={current, earlier.to_version})
+        raise RollbackRefused(model, label, f"{why}. {_advice(others)}") from error
     except ArtifactsUnavailable as error:
         # The version is most likely still loaded: a store that is away must not keep anyone from going back.
         log.warning("files_not_checked", extra={"model": model, "error": str(error)})
@@ -282,7 +287,7 @@ def check_reason(force: bool, reason: str) -> None:
 def _locked_position(session: Session, model: str, label: str, expect: Expect) -> int | None:
     """Lock the model and return the version under the label. Raises LabelMoved when not as expected."""
     versions.find_model(session, model, lock=True)
-    row = session.get(LabelRow, (model, label))
+    row = _label_row(session, model, label)
     current = None if row is None else row.version
     if expect is not UNSET and expect != current:
         raise LabelMoved(model, label, expect, current)
@@ -359,10 +364,36 @@ def _nearest_usable(session: Session, promotion: int | None) -> PromotionRow | N
     return None
 
 
+def _others_that_served(
+    session: Session, model: str, label: str, *, without: Collection[int | None]
+) -> list[int]:
+    """Return the newest ready versions that were ever under the label."""
+    was_there = exists().where(
+        PromotionRow.model == VersionRow.model,
+        PromotionRow.label == label,
+        PromotionRow.to_version == VersionRow.version,
+    )
+    ready = select(VersionRow.version).where(
+        VersionRow.model == model, VersionRow.state == "ready", was_there
+    )
+    newest = session.scalars(
+        ready.order_by(VersionRow.version.desc()).limit(versions.SHOWN_IN_ERRORS + len(without))
+    )
+    return [number for number in newest if number not in without][: versions.SHOWN_IN_ERRORS]
+
+
+def _advice(others: Sequence[int]) -> str:
+    if not others:
+        return "Nothing else that served before is still there: promote another version"
+    numbers = ", ".join(map(str, others))
+    return f"Go back to another that served before, by its number: {numbers}"
+
+
 def _why_nothing(session: Session, model: str, label: str, to: int | None, current: int | None) -> str:
     if to is not None:
         versions.find_version(session, model, to)
         return f"version {to} never was {label}; promote it instead, so that the gate is asked"
     if current is None:
-        return "no version ever was there"
+        known = ", ".join(of_model(session, model)) or "none"
+        return f"no version ever was there (labels of the model: {known})"
     return f"no version was there before version {current}"

@@ -271,10 +271,12 @@ class ServingReport:
 
 @dataclass(frozen=True)
 class Swept:
-    """Files of a version that `sweep` or `gc` removed, or would remove."""
+    """Files of a version that `sweep` or `gc` removed, would remove, or could not."""
 
     model: str
     version: int
     uri: str
     reason: str
     size_bytes: int = 0
+    error: str = ""
+    """Why they could not be removed; the next call tries again."""

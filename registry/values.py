@@ -94,7 +94,10 @@ def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | str]:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidInput(f"Cannot store metrics[{name!r}]: {metrics[name]!r} is no number.")
-        stored[name] = float(value)
+        try:
+            stored[name] = float(value)
+        except OverflowError as error:
+            raise InvalidInput(f"Cannot store metrics[{name!r}]: {error}.") from error
     return stored
 
 

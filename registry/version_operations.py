@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from registry import collecting, publishing, retention, targets, versions
 from registry.artifacts import check_saved_model
-from registry.errors import InvalidSavedModel
+from registry.errors import ArtifactsUnavailable, FilesNotRemoved, InvalidSavedModel
 from registry.operations import Operations
 from registry.records import Model, Swept, Version
 from registry.signatures import read_signatures
@@ -168,7 +168,7 @@ class VersionOperations(Operations):
         Raises:
             VersionNotFound: there is no such version.
             VersionInUse: a label points to it, or it is still being published.
-            OSError: it is deleted, but the store would not remove the files; `sweep` tries again.
+            FilesNotRemoved: it is deleted, but the store would not remove the files; `gc` tries again.
         """
         check_actor(actor)
 
@@ -177,8 +177,13 @@ class VersionOperations(Operations):
             targets.count_up(session)
             return version in retention.spared(session, model, collecting.RECENT_SECONDS)
 
-        if not self._write(work):
-            self._store.remove(model, version)
+        if self._write(work):
+            return
+        try:
+            with self._store.answering(model, version):
+                self._store.remove(model, version)
+        except ArtifactsUnavailable as error:
+            raise FilesNotRemoved(model, version, error.uri, error.reason) from error
 
     def sweep(self, older_than_seconds: float = collecting.ABANDONED_AFTER_SECONDS) -> list[Swept]:
         """Remove the files of failed, deleted and abandoned versions, and return what was removed.

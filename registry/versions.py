@@ -16,7 +16,6 @@ from registry.artifacts import ArtifactStore, Manifest
 from registry.errors import (
     ArtifactDamaged,
     ArtifactMissing,
-    ArtifactsUnavailable,
     InvalidInput,
     ModelExists,
     ModelNotFound,
@@ -28,7 +27,15 @@ from registry.index_tables import TagRow
 from registry.records import FileDigest, Model, Version
 from registry.searching import index_rows
 from registry.tables import LabelRow, ModelRow, VersionRow
-from registry.values import check_text, plain, plain_metrics, plain_strings, read_metrics, storable
+from registry.values import (
+    MODEL_NAME,
+    check_text,
+    plain,
+    plain_metrics,
+    plain_strings,
+    read_metrics,
+    storable,
+)
 
 SHOWN_IN_ERRORS = 10
 """How many known names or numbers an error lists."""
@@ -95,7 +102,8 @@ def find_model(session: Session, name: str, *, lock: bool = False) -> ModelRow:
     Raises:
         ModelNotFound: there is no such model.
     """
-    row = session.get(ModelRow, name, with_for_update=lock or None)
+    # A name that no model can have is not even looked for: some databases refuse such text.
+    row = session.get(ModelRow, name, with_for_update=lock or None) if MODEL_NAME.fullmatch(name) else None
     if row is None:
         known = session.scalars(select(ModelRow.name).order_by(ModelRow.name).limit(SHOWN_IN_ERRORS))
         raise ModelNotFound(name, tuple(known))
@@ -136,7 +144,8 @@ def describe_model(
 
 def find_version(session: Session, model: str, number: int) -> VersionRow:
     """Return the version's row. Raises ModelNotFound or VersionNotFound."""
-    row = session.get(VersionRow, (model, number)) if 0 < number < MORE_THAN_ANY_NUMBER else None
+    may_be = MODEL_NAME.fullmatch(model) and 0 < number < MORE_THAN_ANY_NUMBER
+    row = session.get(VersionRow, (model, number)) if may_be else None
     if row is None:
         find_model(session, model)
         newest = select(VersionRow.version).where(VersionRow.model == model, VersionRow.state != "deleted")
@@ -168,10 +177,8 @@ def check_files(store: ArtifactStore, version: Version) -> None:
         ArtifactDamaged: some files are missing or of another size.
         ArtifactsUnavailable: the store does not answer.
     """
-    try:
+    with store.answering(version.model, version.version):
         found = store.damages(version.model, version.version, version.manifest, hashes_up_to_bytes=0)
-    except OSError as error:
-        raise ArtifactsUnavailable(version.uri, f"{type(error).__name__}: {error}") from error
     harmful = [damage for damage in found if damage.problem != "extra"]
     if harmful and not store.has_saved_model(version.model, version.version):
         raise ArtifactMissing(version.model, version.version, version.uri)
@@ -276,7 +283,7 @@ def delete(session: Session, model: str, number: int, actor: str, reason: str = 
         )
     if row.state == "pending":
         raise VersionInUse(
-            model, number, "it is being published; if its publisher has died, sweep removes it"
+            model, number, "it is being published; if its publisher has died, gc gives it up after an hour"
         )
     if row.state != "deleted":
         row.state, row.deleted_at, row.deleted_by = "deleted", now(), actor

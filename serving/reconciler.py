@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from registry import ModelState, Registry, ServingReport, ServingTarget
-from registry.errors import Conflict, DatabaseError, NotFound, UndoRefused
+from registry.errors import ArtifactsUnavailable, Conflict, DatabaseError, NotFound, UndoRefused
 from serving.failed_versions import FailedVersions
 from serving.routing import ModelRoute, Routes, follow
 from serving.runtime import Load, Runtime, RuntimeUnavailable, States, VersionState
@@ -259,7 +259,7 @@ class Reconciler:
             damages = self._registry.damages(model, version)
         except DatabaseError:
             return False  # Looked at again in the next step; what is loaded already stays.
-        except (OSError, Conflict, NotFound) as error:
+        except (ArtifactsUnavailable, Conflict, NotFound) as error:
             # The store does not answer, or the version has just been deleted: the runtime will say the same.
             log.info("files_not_checked", extra={"model": model, "version": version, "error": str(error)})
             damages = []

@@ -316,6 +316,7 @@ class RemovedNote(Response):
     uri: str
     reason: str
     size_bytes: int
+    error: str = Field(description="Why they could not be removed; empty: they were, or may be.")
 
 
 class RemovedBody(Response):

@@ -184,6 +184,18 @@ class GateReport:
 
 
 @dataclass(frozen=True)
+class Approval:
+    """Somebody's word that a version may go under a label."""
+
+    model: str
+    version: int
+    label: str
+    actor: str = ""
+    comment: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class HistoryEvent:
     """One change of a model or of what belongs to it."""
 
@@ -237,6 +249,8 @@ class Removed:
     uri: str
     reason: str
     size_bytes: int = 0
+    error: str = ""
+    """Why they could not be removed."""
 
 
 @dataclass(frozen=True)

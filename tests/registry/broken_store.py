@@ -20,6 +20,8 @@ class BrokenFileSystem(MemoryFileSystem):
     pseudo_dirs = [""]
     trouble: Exception | None = None
     files_left = 0
+    stuck = "?"
+    """Whatever has this in its path cannot be removed."""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -32,8 +34,22 @@ class BrokenFileSystem(MemoryFileSystem):
         return super()._open(path, mode, **options)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        self._fail(isinstance(self.trouble, StoreGone) and self.files_left < 0)
+        self._fail(self._is_away())
         return super().ls(path, detail=detail, **options)
+
+    def find(self, path: str, *arguments: Any, **options: Any) -> Any:
+        if self._is_away() and isinstance(self.trouble, OSError):
+            return {}  # As most stores of fsspec do, whose listings leave out what raises an OSError.
+        self._fail(self._is_away())
+        return super().find(path, *arguments, **options)
+
+    def _is_away(self) -> bool:
+        return isinstance(self.trouble, StoreGone | ConnectionError) and self.files_left < 0
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        if self.stuck in path:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        super().rm(path, recursive, maxdepth)
 
     def _fail(self, now: bool) -> None:
         if now and self.trouble is not None:

@@ -1,6 +1,7 @@
 """A full disk, or a store that goes away, in the middle of an upload; and what such a store stops."""
 
 import os
+import pickle
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from registry import Registry
-from registry.errors import ArtifactsUnavailable, PublishFailed
+from registry.errors import ArtifactsUnavailable, FilesNotRemoved, PublishFailed
 from tests.registry.broken_store import DISK_FULL, GONE, UNREACHABLE, BrokenFileSystem
 from tests.registry.conftest import make_saved_model
 
@@ -68,13 +69,50 @@ def test_full_disk_fails_the_version_and_frees_what_was_written(small_disk: str,
         assert registry.publish("census", small).version == 2
 
 
-def test_a_store_that_is_away_stops_promotions_but_no_rollback(broken: Registry, saved_model: Path) -> None:
-    for _ in range(2):
+@pytest.mark.parametrize("trouble", [GONE, UNREACHABLE], ids=["gone", "unreachable"])
+def test_a_store_that_is_away_stops_all_but_rollback_and_deletion(
+    broken: Registry, saved_model: Path, tmp_path: Path, trouble: Exception
+) -> None:
+    """Whatever the store raises: what serves is most likely still loaded, and must be left to go back."""
+    for number in (1, 2, 3):
         broken.publish("census", saved_model)
-        broken.promote("census", broken.versions("census")[0].version, actor="ada")
-    BrokenFileSystem.break_with(UNREACHABLE, -1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BrokenFileSystem, "find", lambda *_, **__: (_ for _ in ()).throw(UNREACHABLE))
-        with pytest.raises(ArtifactsUnavailable, match="ConnectionError: the store does not answer"):
-            broken.promote("census", 1, actor="ada")
-        assert broken.rollback("census", actor="ada").to_version == 1
+        broken.promote("census", number, actor="ada")
+    broken.publish("census", saved_model)
+    BrokenFileSystem.break_with(trouble, -1)
+    told = f"Cannot get at the files in .*{type(trouble).__name__}: {trouble}"
+    for refused in (
+        lambda: broken.promote("census", 1, actor="ada"),
+        lambda: broken.verify("census"),
+        lambda: broken.damages("census", 1),
+        lambda: broken.export_version("census", 1, tmp_path / "out"),
+        lambda: broken.gc(dry_run=True),
+        lambda: broken.gc(),
+    ):
+        with pytest.raises(ArtifactsUnavailable, match=told):
+            refused()
+    assert not (tmp_path / "out").exists()
+    assert broken.rollback("census", actor="ada").to_version == 2
+    with pytest.raises(FilesNotRemoved, match=r"is deleted, but its files in .*gc tries again"):
+        broken.delete_version("census", 4, actor="ada")
+    assert broken.version("census", 4).state == "deleted"
+    BrokenFileSystem.break_with(None, 0)
+    assert [swept.version for swept in broken.gc()] == [4]
+
+
+def test_files_that_cannot_be_removed_keep_no_others_from_going(
+    broken: Registry, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        broken.publish("census", saved_model)
+    broken.set_retention("census", keep_last=1, actor="ada")
+    with monkeypatch.context() as patched:
+        patched.setattr(BrokenFileSystem, "stuck", "census/1")
+        stuck, gone = broken.gc()
+    assert (stuck.version, gone.version) == (1, 2)
+    assert "Permission denied" in stuck.error
+    assert gone.error == ""
+    (again,) = broken.gc()
+    assert (again.version, again.error) == (1, "")
+    with pytest.raises(FilesNotRemoved) as caught:
+        raise pickle.loads(pickle.dumps(FilesNotRemoved("census", 1, "memory://1", "no")))
+    assert str(caught.value).startswith("Version 1 of model 'census' is deleted, but its files in ")
