@@ -45,21 +45,34 @@ def registry_access(url: str | None) -> Iterator[Client]:
             jobs.close()
 
 
+def number_of(access: Client, model: str, version: str) -> int:
+    """Return the number of a version given by number or by label."""
+    return int(version) if version.isdecimal() else access.version(model, version).version
+
+
 @contextmanager
-def open_registry(*, migrate: bool = False) -> Iterator[registry.Registry]:
-    """Give the registry of the settings; its errors become the client's. `migrate`: an older one too."""
+def open_registry() -> Iterator[registry.Registry]:
+    """Give the registry of the settings; its errors become the client's."""
     import registry
-    from appliance.api.errors import LoadFailed, problem_of
     from appliance.cli.start import read_settings
-    from appliance.client.errors import error_for
 
     settings = read_settings()
+    with (
+        registry_errors(),
+        registry.Registry(settings.database_url, settings.artifact_root, migrate=False) as store,
+    ):
+        yield store
+
+
+@contextmanager
+def registry_errors() -> Iterator[None]:
+    """Turn errors of the registry into those that the client raises for them."""
+    from appliance.api.errors import LoadFailed, problem_of
+    from appliance.client.errors import error_for
+    from registry.errors import RegistryError
+
     try:
-        store = registry.Registry(settings.database_url, settings.artifact_root, migrate=migrate)
-        try:
-            yield store
-        finally:
-            store.close()
-    except (registry.errors.RegistryError, LoadFailed) as error:
+        yield
+    except (RegistryError, LoadFailed) as error:
         problem = problem_of(error)
         raise error_for(problem.status, problem.code, problem.message) from error

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from appliance.cli.access import registry_access
+from appliance.cli.failures import Failure
 from appliance.cli.options import place_option
 from appliance.cli.output import cell, json_option, print_json, print_record, print_table
 from appliance.client.results import Promotion, Version, parse
@@ -91,5 +92,14 @@ def card(model: str, version: str, output: Path | None, url: str | None) -> None
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        _write(output, text)
         click.echo(f"wrote {output}")
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(
+            f"Cannot write the card to {str(output)!r}: {error.strerror}. Name another file."
+        ) from error

@@ -26,7 +26,7 @@ Every command that prints data takes `--json`. Errors are one line on standard e
 | 2 | wrong usage |
 | 3 | not found |
 | 4 | refused: a gate, a conflict, a version that will not load |
-| 5 | no answer from the server or the database |
+| 5 | no answer from the server, the database or the store of the files |
 | 6 | the token is missing or wrong |
 | 7 | the job failed or was cancelled |
 | 8 | the appliance cannot start: a port, a folder, the database, a setting, a package that is not installed |

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from appliance.cli.access import is_remote, registry_access
+from appliance.cli.access import is_remote, number_of, registry_access
 from appliance.cli.failures import REFUSED, Failure
 from appliance.cli.history import events, history
 from appliance.cli.lineage import card, compare, show
@@ -79,7 +79,14 @@ def list_versions(
     with registry_access(url) as access:
         versions = access.versions(model, tags=tags, limit=limit, **filters)
     if as_json:
-        print_json(versions)
+        # Lists carry neither these nor the manifest: `show` has all of a version.
+        absent = ("signatures", "libraries", "data_fingerprint", "files")
+        print_json(
+            [
+                {name: value for name, value in vars(version).items() if name not in absent}
+                for version in versions
+            ]
+        )
         return
     names = sorted({name for version in versions for name in version.metrics} - {"global_step"})
     rows = [
@@ -133,17 +140,17 @@ def label(
 
 @registry.command()
 @click.argument("model")
-@click.argument("version", type=click.IntRange(min=1))
+@click.argument("version")
 @label_option
 @reason_option
 @expect_option
-@click.option("--force", is_flag=True, help="Pass over the gate; recorded.")
+@click.option("--force", is_flag=True, help="Pass over the gate, with a --reason; recorded.")
 @wait_option
 @place_option
 @json_option
 def promote(
     model: str,
-    version: int,
+    version: str,
     label: str,
     reason: str,
     expect: int | None,
@@ -152,10 +159,13 @@ def promote(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Move a label of MODEL to VERSION, if its gate lets it through."""
+    """Move a label of MODEL to VERSION, by number or by another label, if its gate lets it through."""
+    if force and not reason.strip():
+        raise click.UsageError("--force needs a --reason: the history keeps it.")
     with registry_access(url) as access:
+        number = number_of(access, model, version)
         move = access.promote(
-            model, version, label=label, expect=expect, reason=reason, force=force, wait=_wait(wait, url)
+            model, number, label=label, expect=expect, reason=reason, force=force, wait=_wait(wait, url)
         )
     _report_move(move, as_json)
 
@@ -190,9 +200,7 @@ def rollback(
 @label_option
 @click.option("--rule", "rules", multiple=True, metavar="RULE", help="A rule, 'auc >= 0.69' for instance.")
 @click.option("--clear", is_flag=True, help="Remove all rules.")
-@click.option(
-    "--check", type=click.IntRange(min=1), metavar="VERSION", help="Say whether VERSION would pass."
-)
+@click.option("--check", metavar="VERSION", help="Say whether VERSION, by number or label, would pass.")
 @place_option
 @json_option
 def gate(
@@ -200,7 +208,7 @@ def gate(
     label: str,
     rules: tuple[str, ...],
     clear: bool,
-    check: int | None,
+    check: str | None,
     url: str | None,
     as_json: bool,
 ) -> None:
@@ -209,7 +217,8 @@ def gate(
         raise click.UsageError("Give one of --rule, --clear and --check.")
     with registry_access(url) as access:
         if check is not None:
-            report = access.check_gate(model, check, label=label)
+            number = number_of(access, model, check)
+            report = access.check_gate(model, number, label=label)
         elif rules or clear:
             shown = access.set_gate(model, rules, label=label)
         else:
@@ -226,18 +235,25 @@ def gate(
         rows = [("passed" if entry["passed"] else "FAILED", entry["detail"]) for entry in report.checks]
         print_table(["check", "what it found"], rows, f"Label {label} of {model} has no gate.")
     if not report.passed:
-        raise Failure(f"the gate of {label} would refuse version {check} of {model}", REFUSED)
+        raise Failure(f"the gate of {label} would refuse version {number} of {model}", REFUSED)
 
 
 @registry.command()
 @click.argument("model")
 @click.argument("version", type=click.IntRange(min=1))
 @place_option
-def delete(model: str, version: int, url: str | None) -> None:
-    """Delete VERSION of MODEL, which no label may need."""
+@json_option
+def delete(model: str, version: int, url: str | None, as_json: bool) -> None:
+    """Delete VERSION of MODEL, which no label may need.
+
+    Its files go too; but if a label was on it within the last day, they go with a `gc` after that.
+    """
     with registry_access(url) as access:
         access.delete_version(model, version)
-    click.echo(f"deleted version {version} of {model}")
+    if as_json:
+        print_json({"model": model, "version": version, "state": "deleted"})
+    else:
+        click.echo(f"deleted version {version} of {model}")
 
 
 @registry.command()
@@ -279,15 +295,20 @@ def tag(
 
 @registry.command()
 @click.argument("model")
-@click.argument("version", type=click.IntRange(min=1))
+@click.argument("version")
 @label_option
 @click.option("--comment", default="", help="What you have looked at.")
 @place_option
-def approve(model: str, version: int, label: str, comment: str, url: str | None) -> None:
-    """Say that VERSION of MODEL may go under a label, for gates that ask for an approval."""
+@json_option
+def approve(model: str, version: str, label: str, comment: str, url: str | None, as_json: bool) -> None:
+    """Say that VERSION of MODEL, by number or label, may go under a label, where a gate asks for that."""
     with registry_access(url) as access:
-        access.approve(model, version, label=label, comment=comment)
-    click.echo(f"approved version {version} of {model} for {label}")
+        number = number_of(access, model, version)
+        approval = access.approve(model, number, label=label, comment=comment)
+    if as_json:
+        print_json(approval)
+    else:
+        click.echo(f"approved version {number} of {model} for {label}")
 
 
 def _wait(wait: float | None, url: str | None) -> float:

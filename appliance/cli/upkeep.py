@@ -7,22 +7,23 @@ from typing import Any
 
 import click
 
-from appliance.cli.access import is_remote, open_registry, registry_access
+from appliance.cli.access import is_remote, number_of, open_registry, registry_access, registry_errors
 from appliance.cli.failures import DAMAGED, Failure
 from appliance.cli.options import place_option
 from appliance.cli.output import json_option, print_json, print_record, print_table
 from appliance.cli.start import read_settings
+from appliance.client.results import Removed
 
 
 @click.command()
 @click.argument("model")
-@click.argument("version", type=click.IntRange(min=1), required=False)
+@click.argument("version", required=False)
 @place_option
 @json_option
-def verify(model: str, version: int | None, url: str | None, as_json: bool) -> None:
-    """Compare the files of VERSION of MODEL, or of all that are ready, with what was published."""
+def verify(model: str, version: str | None, url: str | None, as_json: bool) -> None:
+    """Compare the files of VERSION of MODEL, by number or label, or of all, with what was published."""
     with registry_access(url) as access:
-        found = access.verify(model, version)
+        found = access.verify(model, None if version is None else number_of(access, model, version))
     damaged = [entry for entry in found if entry.damages]
     if as_json:
         print_json(found)
@@ -51,9 +52,17 @@ def gc(dry_run: bool, url: str | None, as_json: bool) -> None:
     """
     with registry_access(url) as access:
         removed = access.gc(dry_run=dry_run)
+    stuck = [entry for entry in removed if entry.error]
     if as_json:
         print_json(removed)
-        return
+    else:
+        _print_removed([entry for entry in removed if not entry.error], dry_run)
+    if stuck:
+        places = "; ".join(f"{entry.uri} ({entry.error})" for entry in stuck)
+        raise Failure(f"could not remove {places}: see that it may be removed, and run gc again")
+
+
+def _print_removed(removed: list[Removed], dry_run: bool) -> None:
     verb, nothing = ("would go", "is") if dry_run else ("removed", "was")
     rows = [
         (entry.model, entry.version, f"{entry.size_bytes:,}", entry.uri, entry.reason) for entry in removed
@@ -154,7 +163,8 @@ def import_model(
 @click.argument("model")
 @click.argument("version")
 @click.argument("directory", type=click.Path(path_type=Path))
-def export(model: str, version: str, directory: Path) -> None:
+@json_option
+def export(model: str, version: str, directory: Path, as_json: bool) -> None:
     """Copy the files of VERSION of MODEL, by number or label, into the new folder DIRECTORY.
 
     They are compared with what was published. Works where the files are, not over HTTP.
@@ -163,18 +173,50 @@ def export(model: str, version: str, directory: Path) -> None:
     with open_registry() as store:
         number = int(version) if version.isdecimal() else store.resolve(model, version).version
         folder = store.export_version(model, number, directory)
-    click.echo(f"version {number} of {model} is in {folder}")
+    if as_json:
+        print_json({"model": model, "version": number, "directory": str(folder)})
+    else:
+        click.echo(f"version {number} of {model} is in {folder}")
 
 
 @click.command()
-def migrate() -> None:
+@json_option
+def migrate(as_json: bool) -> None:
     """Bring the database to this release. Works where the database is, not over HTTP."""
     _refuse_remote("migrate")
-    with open_registry(migrate=True):
-        from appliance.trainer.jobs import JobStore
+    with registry_errors():
+        changes = _migrate(read_settings().database_url)
+    if as_json:
+        print_json(changes)
+        return
+    moved = [
+        f"{owner} from {change['from'] or 'nothing'} to {change['to']}"
+        for owner, change in changes.items()
+        if change["from"] != change["to"]
+    ]
+    click.echo("the database is up to date" + (f": {', '.join(moved)}" if moved else ""))
 
-        JobStore(read_settings().database_url).close()
-    click.echo("the database is up to date")
+
+def _migrate(database_url: str) -> dict[str, dict[str, str | None]]:
+    """Migrate all tables; return for each owner of tables the revision before and the one now."""
+    from appliance.trainer.jobs import JobStore
+    from appliance.trainer.tables import VERSION_TABLE as OF_THE_TRAINER
+    from registry.database import connect, revision_of
+    from registry.store import VERSION_TABLE as OF_THE_REGISTRY
+    from registry.store import migrate_registry
+
+    tables = {"registry": OF_THE_REGISTRY, "trainer": OF_THE_TRAINER}
+    engine = connect(database_url)
+    try:
+        before = {owner: revision_of(engine, table) for owner, table in tables.items()}
+        migrate_registry(engine)
+        JobStore(engine).close()
+        return {
+            owner: {"from": before[owner], "to": revision_of(engine, table)}
+            for owner, table in tables.items()
+        }
+    finally:
+        engine.dispose()
 
 
 def _refuse_remote(command: str) -> None:

@@ -66,11 +66,15 @@ def list_webhooks(model: str | None, url: str | None, as_json: bool) -> None:
 @webhook.command()
 @click.argument("webhook_id", metavar="ID", type=int)
 @place_option
-def remove(webhook_id: int, url: str | None) -> None:
+@json_option
+def remove(webhook_id: int, url: str | None, as_json: bool) -> None:
     """Tell the receiver no more, not even of what it has not been told yet."""
     with registry_access(url) as access:
         access.remove_webhook(webhook_id)
-    click.echo(f"removed webhook {webhook_id}")
+    if as_json:
+        print_json({"id": webhook_id, "state": "removed"})
+    else:
+        click.echo(f"removed webhook {webhook_id}")
 
 
 @webhook.command()
@@ -97,8 +101,12 @@ def deliveries(webhook_id: int, state: str | None, limit: int, url: str | None, 
 @webhook.command()
 @click.argument("delivery", type=int)
 @place_option
-def redeliver(delivery: int, url: str | None) -> None:
+@json_option
+def redeliver(delivery: int, url: str | None, as_json: bool) -> None:
     """Tell a receiver once more."""
     with registry_access(url) as access:
-        access.redeliver(delivery)
-    click.echo(f"delivery {delivery} will be sent")
+        again = access.redeliver(delivery)
+    if as_json:
+        print_json(again)
+    else:
+        click.echo(f"delivery {delivery} will be sent")

@@ -24,6 +24,7 @@ from appliance.client.errors import (
     Unauthorized,
 )
 from appliance.client.results import (
+    Approval,
     Delivery,
     Event,
     Gate,
@@ -41,6 +42,7 @@ from appliance.client.results import (
 )
 
 __all__ = [
+    "Approval",
     "Client",
     "ClientError",
     "Conflict",

@@ -8,7 +8,16 @@ from typing import Any
 
 from appliance.card import render_card
 from appliance.client.errors import InvalidRequest
-from appliance.client.results import Gate, GateReport, HistoryEvent, Model, Promotion, Version, parse
+from appliance.client.results import (
+    Approval,
+    Gate,
+    GateReport,
+    HistoryEvent,
+    Model,
+    Promotion,
+    Version,
+    parse,
+)
 from appliance.client.transport import Sender, segment
 
 API = "/api/v1"
@@ -249,10 +258,10 @@ class RegistryCalls:
         """Return the model card of a version, by number or label, in Markdown."""
         return render_card(self.lineage(model, version))
 
-    def approve(self, model: str, version: int, *, label: str = "production", comment: str = "") -> None:
+    def approve(self, model: str, version: int, *, label: str = "production", comment: str = "") -> Approval:
         """Say that a version may go under a label, for gates that ask for an approval by another."""
         path = f"{_model_path(model)}/versions/{segment(version)}/approvals"
-        self._transport.send("POST", path, {"label": label, "comment": comment})
+        return parse(Approval, self._transport.send("POST", path, {"label": label, "comment": comment}))
 
     def gate(self, model: str, *, label: str = "production") -> Gate:
         """Return the gate of a label."""

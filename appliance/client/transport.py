@@ -23,8 +23,12 @@ def segment(text: object) -> str:
     Raises:
         InvalidRequest: nothing can have this name: it would lead to another path.
     """
-    if str(text) in {"", ".", ".."}:
-        raise InvalidRequest(f"Cannot ask for {str(text)!r}: it is the name of nothing.", "invalid_name")
+    if str(text) in {"", ".", ".."} or "/" in str(text):
+        raise InvalidRequest(
+            f"Cannot ask for {str(text)!r}: it is the name of nothing. "
+            "Names consist of letters, digits, '_', '.' and '-'.",
+            "invalid_name",
+        )
     return quote(str(text), safe="")
 
 

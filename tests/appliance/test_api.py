@@ -325,7 +325,12 @@ def test_deleted_version_is_gone(house: House, client: Client) -> None:
         (lambda c: list(c.logs("none-1")), NotFound, "Cannot find job 'none-1'"),
         (lambda c: c.jobs(state="lost"), InvalidRequest, "query.state: Input should be 'queued'"),
         (lambda c: c.model("nope"), NotFound, "Cannot find model 'nope'"),
-        (lambda c: c.versions("a/b"), NotFound, "There is no GET /api/v1/models/a/b/versions"),
+        (
+            lambda c: c._transport.get("/api/v1/nix"),
+            NotFound,
+            "There is no GET /api/v1/nix; /api/v1/docs lists",
+        ),
+        (lambda c: c.versions("a/b"), InvalidRequest, "Cannot ask for 'a/b': it is the name of nothing"),
         (lambda c: c.version("errs", 9), NotFound, "Cannot find version 9 of model 'errs'"),
         (lambda c: c.version("errs", "canary"), NotFound, "Cannot find label 'canary'"),
         (lambda c: c.version("errs", 10**30), NotFound, "Cannot find version 1000000"),
