@@ -19,6 +19,7 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 from serving.errors import Code, InvalidInput
 from serving.gateway import model_spec
 from serving.gateway.asgi import App, Receive, Scope, Send
+from serving.grpc_transport import at_once, runs_at_once
 from serving.metrics import GRPC, REST, Metrics
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
@@ -79,6 +80,8 @@ def counted(method: str, handler: Any, metrics: Metrics) -> Any:
         metrics.record_latency(model, name, GRPC, time.perf_counter() - started)
         return response
 
+    if runs_at_once(answer):
+        call = at_once(call)
     return grpc.unary_unary_rpc_method_handler(call)
 
 

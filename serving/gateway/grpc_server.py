@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import grpc
-import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
 from serving.errors import Code, ServingError
 from serving.gateway.access import Access, Unauthenticated
 from serving.gateway.counting import COUNTED, counted
+from serving.grpc_transport import CallDetails, Limits, Refusal, Server
+from serving.grpc_transport.sockets import bind
 from serving.metrics import Metrics
+from serving.model_server.grpc_service import Registry, add_reflection
 
 _HEALTH = "/grpc.health.v1.Health/"
 _RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # Without this a second server on the same port gets every other connection instead of an error.
-    ("grpc.so_reuseport", 0),
-)
 _SERVICES = tuple(
     service.full_name
     for module in (prediction_service_pb2, model_service_pb2)
@@ -49,7 +43,7 @@ class PortUnavailable(OSError):
 
 
 class GRPCServer:
-    """A grpc.aio server with the gateway's services.
+    """A gRPC server with the gateway's services.
 
     Args:
         access: the token check; the health service stays open.
@@ -57,15 +51,12 @@ class GRPCServer:
         metrics: where predictions are counted.
     """
 
-    def __init__(
-        self, access: Access, add_services: Callable[[grpc.aio.Server], None], metrics: Metrics
-    ) -> None:
-        self._server = grpc.aio.server(interceptors=(_Gate(access, metrics),), options=_OPTIONS)
+    def __init__(self, access: Access, add_services: Callable[[Registry], None], metrics: Metrics) -> None:
+        self._server = Server(Limits(), gate=_Gate(access, metrics))
         add_services(self._server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        add_reflection((*_SERVICES, health.SERVICE_NAME), self._server)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port, which the system chooses if it is 0.
@@ -73,16 +64,18 @@ class GRPCServer:
         Raises:
             PortUnavailable: it is taken, or not ours to take.
         """
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(address)
-        except RuntimeError as error:
+            sockets = bind(host, port)
+        except OSError as error:
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             raise PortUnavailable(
-                f"Cannot listen for gRPC on {address}: {error}. Is the port in use? "
+                f"Cannot listen for gRPC on {address}: {error.strerror or error}. Is the port in use? "
                 "Choose another with APPLIANCE_GRPC_PORT."
             ) from error
-        await self._server.start()
-        return bound
+        for bound in sockets:
+            await self._server.listen_on(bound)
+        chosen: int = sockets[0].getsockname()[1]
+        return chosen
 
     async def set_health(self, serving: bool) -> None:
         """Say to health checks whether requests can be answered."""
@@ -98,37 +91,29 @@ class GRPCServer:
         await self._server.stop(grace_seconds)
 
 
-class _Gate(grpc.aio.ServerInterceptor):
+class _Gate:
     """Refuses calls without the token, and reloads from anyone; counts the others."""
 
     def __init__(self, access: Access, metrics: Metrics) -> None:
         self._access, self._metrics = access, metrics
+        self._counted: dict[str, Any] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Return the handler of the call: the real one, or one that refuses."""
-        method = handler_call_details.method
+    def __call__(self, details: CallDetails, handler: Any) -> Any:
+        """Return the handler of the call, which counts, or a refusal."""
+        method = details.method
         if not method.startswith(_HEALTH):
             try:
-                self._access.check_metadata(_metadata(handler_call_details))
+                self._access.check_metadata(details.invocation_metadata)
             except Unauthenticated as error:
                 return _refusal(error)
         if method == _RELOAD:
             return _refusal(ReloadRefused())
-        handler = await continuation(handler_call_details)
-        return counted(method, handler, self._metrics) if handler and method in COUNTED else handler
+        if isinstance(handler, Refusal) or method not in COUNTED:
+            return handler
+        if method not in self._counted:
+            self._counted[method] = counted(method, handler, self._metrics)
+        return self._counted[method]
 
 
-def _metadata(details: grpc.HandlerCallDetails) -> Iterable[tuple[str, str | bytes]]:
-    return details.invocation_metadata or ()
-
-
-def _refusal(error: ServingError) -> Any:
-    async def refuse(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        await context.abort(error.grpc_status, str(error))
-        raise AssertionError("unreachable: abort raises")
-
-    return grpc.unary_unary_rpc_method_handler(refuse)
+def _refusal(error: ServingError) -> Refusal:
+    return Refusal(error.grpc_status.value[0], str(error))

@@ -1,4 +1,4 @@
-"""PredictionService and ModelService over grpc.aio.
+"""PredictionService and ModelService over gRPC: handlers for `serving.grpc_transport`, and for grpc.aio.
 
 Requests arrive as bytes and are parsed here, so that what is large is parsed in the pool's threads and not
 in the event loop's. Health and reflection are standard services; "" and the services' short names are
@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -33,6 +33,7 @@ from serving import examples, messages
 from serving.dataplane import DataPlane
 from serving.dispatch import LARGE_REQUEST, Dispatcher
 from serving.errors import Code, InvalidInput, ServingError
+from serving.grpc_transport import at_once
 from serving.metrics import GRPC, Metrics
 from serving.model_server.reload import Reloader
 
@@ -48,8 +49,18 @@ Handler = Callable[[bytes], Awaitable[Any]]
 Reload = Callable[[bytes], Awaitable[None]]
 
 
+class Registry(Protocol):
+    """What services are added to: a server of either kind."""
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Any) -> None:
+        """Add objects that know the handlers of methods."""
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Any) -> None:
+        """Add the methods of a service."""
+
+
 def add_services(
-    server: grpc.aio.Server,
+    server: Registry,
     dataplane: DataPlane,
     *,
     dispatcher: Dispatcher | None = None,
@@ -69,18 +80,14 @@ def add_services(
     prediction = PredictionService(dataplane, dispatcher, tensor_content=tensor_content, metrics=metrics)
     model = ModelService(dataplane, reload)
     services = {PREDICTION_SERVICE: prediction.handlers(), MODEL_SERVICE: model.handlers()}
-    server.add_generic_rpc_handlers(
-        tuple(
-            grpc.method_handlers_generic_handler(
-                service,
-                {
-                    name: grpc.unary_unary_rpc_method_handler(_guarded(name, handler))
-                    for name, handler in methods.items()
-                },
-            )
-            for service, methods in services.items()
-        )
-    )
+    for service, methods in services.items():
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(_guarded(name, handler))
+            for name, handler in methods.items()
+        }
+        # As generated code does: grpc.aio looks at the first, `serving.grpc_transport` at the second.
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        server.add_registered_method_handlers(service, handlers)
     if with_health:
         health_pb2_grpc.add_HealthServicer_to_server(Health(dataplane), server)
         names = (
@@ -88,7 +95,13 @@ def add_services(
             MODEL_SERVICE,
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
         )
-        reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+        add_reflection(names, server)
+
+
+def add_reflection(services: Iterable[str], server: Registry) -> None:
+    """Let a server say what services it has, and of what messages they are made."""
+    servicer = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
 
 
 class PredictionService:
@@ -245,6 +258,7 @@ def _model_name(message: Any, data: bytes) -> str:
 
 
 def _guarded(name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes | None]]:
+    @at_once
     async def call(data: bytes, context: Any) -> bytes | None:
         try:
             response = await handler(data)

@@ -7,8 +7,9 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -17,9 +18,10 @@ import uvicorn
 from serving import metrics as metrics_page
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
+from serving.grpc_transport import Server, limits_from
 from serving.manager import ModelManager
 from serving.metrics import Metrics, Snapshot
-from serving.model_server import settings, slow_clients
+from serving.model_server import settings, slow_clients, start
 from serving.model_server.flags import Flags
 from serving.model_server.grpc_service import add_services
 from serving.model_server.rest import RESTApp
@@ -43,6 +45,13 @@ class RESTServer:
         """Take no more requests, and wait for those in flight."""
         self.server.should_exit = True
         await self.task
+
+
+class Stoppable(Protocol):
+    """A gRPC server that runs."""
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no more calls, and give those in flight `grace` seconds."""
 
 
 class Standing(Protocol):
@@ -73,26 +82,58 @@ class Standing(Protocol):
 
 async def start_grpc(
     flags: Flags, dataplane: DataPlane, dispatcher: Dispatcher, metrics: Metrics | None, standing: Standing
-) -> grpc.aio.Server | None:
+) -> Stoppable | None:
     """Start the gRPC server; None: the flags ask for none.
+
+    It is `serving.grpc_transport`, unless something is asked for that only grpc.aio has: ALTS, or a channel
+    argument that sets more than the size of messages and the number of calls.
 
     Raises:
         StartFailed: an address cannot be listened on.
     """
-    addresses = [f"{flags.host}:{flags.port}"] if flags.port else []
-    if flags.grpc_socket_path:
-        addresses.append(f"unix:{flags.grpc_socket_path}")
-    if not addresses:
+    if not flags.port and not flags.grpc_socket_path:
         return None
-    server = grpc.aio.server(options=settings.grpc_options(flags, shared_port=standing.shares_ports))
-    add_services(
-        server,
-        dataplane,
+    add = partial(
+        add_services,
+        dataplane=dataplane,
         dispatcher=dispatcher,
         tensor_content=flags.enable_serialization_as_tensor_content,
         metrics=metrics,
         reload=standing.reload,
     )
+    options = settings.grpc_options(flags, shared_port=standing.shares_ports)
+    limits = limits_from(options)
+    if limits is None or flags.use_alts_credentials:
+        return await _start_grpc_aio(flags, options, add)
+    server = Server(limits)
+    add(server)
+    await _open(server, flags, shared_port=standing.shares_ports)
+    return server
+
+
+async def _open(server: Server, flags: Flags, *, shared_port: bool) -> None:
+    context = settings.grpc_ssl(flags)
+    if flags.port:
+        for bound in start.listen_all(flags.host, flags.port, "gRPC", shared=shared_port):
+            await server.listen_on(bound, context)
+    if flags.grpc_socket_path:
+        try:
+            await server.listen_at(flags.grpc_socket_path)
+        except OSError as error:
+            raise StartFailed(
+                f"Cannot listen for gRPC on unix:{flags.grpc_socket_path}: {error.strerror or error}. "
+                "Is there a folder for it, and no other file of that name?"
+            ) from error
+
+
+async def _start_grpc_aio(
+    flags: Flags, options: list[tuple[str, Any]], add: Callable[[grpc.aio.Server], None]
+) -> grpc.aio.Server:
+    server = grpc.aio.server(options=options)
+    add(server)
+    addresses = [f"{flags.host}:{flags.port}"] if flags.port else []
+    if flags.grpc_socket_path:
+        addresses.append(f"unix:{flags.grpc_socket_path}")
     credentials = settings.grpc_credentials(flags)
     for address in addresses:
         _listen(server, address, None if address.startswith("unix:") else credentials)

@@ -110,7 +110,23 @@ def rest_ssl(flags: Flags) -> ssl.SSLContext | None:
     """
     if not flags.rest_api_ssl_config_file:
         return None
-    path = flags.rest_api_ssl_config_file
+    return _tls(flags.rest_api_ssl_config_file)
+
+
+def grpc_ssl(flags: Flags) -> ssl.SSLContext | None:
+    """Return what secures the TCP port of gRPC where `serving.grpc_transport` serves it; None: nothing.
+
+    Raises:
+        InvalidInput, OSError: the file cannot be used.
+    """
+    if not flags.ssl_config_file:
+        return None
+    context = _tls(flags.ssl_config_file)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _tls(path: str) -> ssl.SSLContext:
     config = _ssl_config(path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

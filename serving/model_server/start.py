@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.errors import FailedPrecondition, InvalidInput
+from serving.grpc_transport.sockets import bind, bound
 from serving.model_server import config, settings
 from serving.model_server.flags import FlagError, Flags
 from serving.policy import ModelConfig
@@ -77,7 +78,7 @@ def _check_files(flags: Flags) -> None:
         "model_config_file": model_configs,
         "batching_parameters_file": settings.batching,
         "monitoring_config_file": settings.metrics_path,
-        "ssl_config_file": settings.grpc_credentials,
+        "ssl_config_file": lambda flags: (settings.grpc_credentials(flags), settings.grpc_ssl(flags)),
         "rest_api_ssl_config_file": settings.rest_ssl,
         "grpc_channel_arguments": settings.grpc_options,
     }
@@ -97,15 +98,22 @@ def listen(host: str, port: int, protocol: str, *, shared: bool = False) -> sock
         StartFailed: it cannot be bound.
     """
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, number)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(address)
+        return bound(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0], port, shared=shared)
     except OSError as error:
-        raise StartFailed(
-            f"Cannot listen for {protocol} on {host}:{port}: {error.strerror}. Is the port taken?"
-        ) from error
-    bound.setblocking(False)
-    return bound
+        raise _cannot_listen(protocol, host, port, error) from error
+
+
+def listen_all(host: str, port: int, protocol: str, *, shared: bool = False) -> list[socket.socket]:
+    """Return a socket as of `listen` for each address of the host.
+
+    Raises:
+        StartFailed: none can be bound, or one is taken.
+    """
+    try:
+        return bind(host, port, shared=shared)
+    except OSError as error:
+        raise _cannot_listen(protocol, host, port, error) from error
+
+
+def _cannot_listen(protocol: str, host: str, port: int, error: OSError) -> StartFailed:
+    return StartFailed(f"Cannot listen for {protocol} on {host}:{port}: {error.strerror}. Is the port taken?")
