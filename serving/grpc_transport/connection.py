@@ -36,6 +36,7 @@ class Host(Methods, Protocol):
     """What a connection needs of its server."""
 
     connections: set[Connection]
+    stopping: bool
 
     def closed(self, connection: Connection) -> None:
         """Note that a connection is gone."""
@@ -84,6 +85,8 @@ class Connection(asyncio.Protocol):
         }
         more = CONNECTION_WINDOW - frames.DEFAULT_WINDOW
         self._transport.write(frames.settings_frame(settings) + frames.window_update(0, more))
+        if self._host.stopping:
+            self.drain()  # It was accepted in the last moment.
 
     def connection_lost(self, error: Exception | None) -> None:
         """Give up all calls."""
@@ -251,9 +254,6 @@ class Connection(asyncio.Protocol):
         """
         if self._over_since is not None or self._draining_since is not None:
             return
-        if not self._settled:
-            self._transport.close()
-            return
         self._draining_since = asyncio.get_running_loop().time()
         self._transport.write(
             frames.goaway(frames.LAST_STREAM, ErrorCode.NO_ERROR, "the server is stopping")
@@ -292,6 +292,8 @@ class Connection(asyncio.Protocol):
 
     def _end(self) -> None:
         """Close when the client does: it may lose our last words if we close while it still sends."""
+        if self._over_since is not None:
+            return
         self._over_since = asyncio.get_running_loop().time()
         if self._transport.can_write_eof():
             self._transport.write_eof()

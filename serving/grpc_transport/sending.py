@@ -15,8 +15,8 @@ _AT_ONCE = 1 << 20
 """Longest message that is given to the transport without looking whether its client takes it."""
 _TURN = 1 << 18
 """Bytes that one stream may send before others have their turn."""
-_MOST_OWED = 1000
-"""Frames of ours that a client may leave unread in the transport, apart from answers."""
+_MOST_OWED = 10_000
+"""Frames that no window holds up, and that a client may leave unread in the transport."""
 _JOINED = 1 << 16
 """Messages up to this length are copied into one piece with their frames."""
 
@@ -47,15 +47,12 @@ class Sender:
         return self._initial_window
 
     def control(self, data: bytes) -> None:
-        """Send frames that no window holds up.
-
-        Raises:
-            ConnectionFault: the client makes us send them and does not read them.
-        """
+        """Send frames that no window holds up. A client that has us send them and reads none is cut off."""
         if self._paused:
             self._owed += 1
             if self._owed > _MOST_OWED:
-                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "answers are not read")
+                self._transport.abort()
+                return
         self._transport.write(data)
 
     def answer(self, stream: Stream, message: bytes) -> bool:
@@ -89,7 +86,7 @@ class Sender:
         if not stream.headers_sent:
             stream.headers_sent = True
             block = headers.ANSWER + headers.encoded(metadata)
-            self._transport.write(frames.frame(frames.HEADERS, frames.END_HEADERS, stream.id, block))
+            self.control(frames.frame(frames.HEADERS, frames.END_HEADERS, stream.id, block))
 
     def message(self, stream: Stream, message: bytes) -> None:
         """Send a message as soon as there is room."""
@@ -109,7 +106,7 @@ class Sender:
 
     def only_trailers(self, stream: int, block: bytes) -> None:
         """Send an answer that is no more than its end."""
-        self._transport.write(frames.frame(frames.HEADERS, _END, stream, block))
+        self.control(frames.frame(frames.HEADERS, _END, stream, block))
 
     def forget(self, stream: Stream) -> None:
         """Send nothing more of a stream."""
@@ -203,4 +200,4 @@ class Sender:
 
     def _end(self, stream: Stream) -> None:
         assert stream.ends_with is not None
-        self._transport.write(frames.frame(frames.HEADERS, _END, stream.id, stream.ends_with))
+        self.control(frames.frame(frames.HEADERS, _END, stream.id, stream.ends_with))

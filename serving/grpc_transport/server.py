@@ -41,6 +41,7 @@ class Server:
         self.limits = limits
         self._gate = gate
         self.connections: set[Connection] = set()
+        self.stopping = False
         self._methods: dict[str, Any] = {}
         self._generic: list[Any] = []
         self._listeners: list[asyncio.AbstractServer] = []
@@ -97,6 +98,7 @@ class Server:
 
     async def stop(self, grace: float | None) -> None:
         """Accept no more connections and calls, give those in flight `grace` seconds, and end."""
+        self.stopping = True
         for listener in self._listeners:
             listener.close()
         for path in self._paths:

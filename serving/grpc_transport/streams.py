@@ -113,7 +113,9 @@ class Streams:
         if stream.in_window < 0:
             self._end_stream(stream, ErrorCode.FLOW_CONTROL_ERROR)
             return
-        if not payload and not done:
+        if stream.closed:
+            stream.remote_done = done  # It has been answered without the rest, and waits for room to say so.
+        elif not payload and not done:
             self._allowance.charge(1)
         elif done and is_one_message(payload) and stream.takes_one_whole:
             try:

@@ -32,6 +32,9 @@ class Worker(Alone):
 
     shares_ports = True
 
+    _channel: Channel
+    """To the supervisor; set before anything is served."""
+
     def __init__(self, orders: Mapping[str, Any], listener: socket.socket | None) -> None:
         super().__init__(Flags(orders["flags"]))
         self.flags = self._flags
@@ -40,7 +43,6 @@ class Worker(Alone):
         self._listener = listener
         self._begun = asyncio.Event()
         self._open = False
-        self._channel: Channel
         self._manager: ModelManager
 
     def handlers(self) -> dict[str, Any]:
@@ -52,10 +54,13 @@ class Worker(Alone):
             "metrics": self._own_figures,
         }
 
-    async def follow(self, channel: Channel) -> None:
-        """Answer the supervisor; when it is gone, stop."""
+    def connect(self, channel: Channel) -> None:
+        """Take the channel to the supervisor."""
         self._channel = channel
-        await channel.run()
+
+    async def follow(self) -> None:
+        """Answer the supervisor; when it is gone, stop."""
+        await self._channel.run()
         self.stopping.set()
 
     def begin(self, manager: ModelManager, metrics: Metrics | None) -> None:
@@ -121,7 +126,8 @@ async def work(orders: Mapping[str, Any]) -> None:
     listener = None if orders["listener"] is None else socket.socket(fileno=orders["listener"])
     worker = Worker(orders, listener)
     channel = await Channel.over(socket.socket(fileno=orders["channel"]), worker.handlers())
-    following = asyncio.create_task(worker.follow(channel))
+    worker.connect(channel)
+    following = asyncio.create_task(worker.follow())
     try:
         await serve(worker.flags, worker)
     finally:

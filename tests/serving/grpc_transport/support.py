@@ -103,13 +103,14 @@ class Memory(asyncio.Transport):
         super().__init__()
         self.protocol = protocol
         self.out = bytearray()
-        self.ended = False
+        self.ended = self.closed = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
     def write(self, data: Any) -> None:
-        if not self.ended:
+        assert self.closed or not self.ended, "written after the end: uvloop raises RuntimeError"
+        if not self.closed:
             self.out += data
 
     def writelines(self, pieces: Any) -> None:
@@ -121,7 +122,10 @@ class Memory(asyncio.Transport):
     def write_eof(self) -> None:
         self.ended = True
 
-    close = abort = write_eof
+    def abort(self) -> None:
+        self.ended = self.closed = True
+
+    close = abort
 
     def taken(self) -> bytes:
         """Return what was written since the last call."""

@@ -235,16 +235,71 @@ def test_a_header_block_without_end_is_cut_off() -> None:
     over_memory(check)
 
 
-def test_answers_to_pings_that_nobody_reads_do_not_pile_up() -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(lambda n: frames.frame(frames.PING, 0, 0, bytes(8)), id="pings"),
+        pytest.param(
+            lambda n: frames.frame(frames.HEADERS, 5, 2 * n + 1, BLOCK.replace(b"Echo", b"None")),
+            id="unknown",
+        ),
+        pytest.param(lambda n: frames.frame(frames.HEADERS, 5, 2 * n + 1, BLOCK), id="errors"),
+    ],
+)
+def test_answers_that_nobody_reads_do_not_pile_up(asked: Callable[[int], bytes]) -> None:
     def check(talk: Talk) -> None:
         talk.send(HELLO)
         talk.connection.pause_writing()
-        for _ in range(2000):
-            talk.connection.data_received(frames.frame(frames.PING, 0, 0, bytes(8)))
+        for number in range(20_000):
+            talk.connection.data_received(asked(number))
+            if talk.transport.ended:
+                break
         assert talk.transport.ended
-        assert len(talk.transport.out) < 20_000
+        assert len(talk.transport.out) < 3_000_000
 
     over_memory(check)
+
+
+def test_a_connection_of_the_last_moment_is_told_that_the_server_stops() -> None:
+    def check(talk: Talk) -> None:
+        talk.server.stopping = True
+        late = Connection(talk.server)
+        transport = Memory(late)
+        late.connection_made(transport)
+        assert [kind for kind, *_ in said(transport.taken())][-2:] == [frames.GOAWAY, frames.PING]
+        late.data_received(HELLO + CALL)
+        assert framed(b"hi") in transport.taken(), "what it sends before it knows is answered"
+        late.connection_lost(None)
+
+    over_memory(check)
+
+
+def test_what_comes_after_an_early_answer_is_dropped() -> None:
+    """The deadline ends a call, and the rest of its answer waits for the client's window."""
+
+    async def run() -> None:
+        talk = Talk()
+        headers = [(name, "/test.Echo/Both" if name == ":path" else value) for name, value in HEADERS]
+        headers.append(("grpc-timeout", "20m"))
+        talk.send(
+            HELLO
+            + frames.frame(frames.HEADERS, 4, 1, hpack.Encoder().encode(headers))
+            + frames.frame(frames.DATA, 0, 1, framed(bytes(100_000)))
+        )
+        stream = talk.connection._streams.open[1]
+        async with asyncio.timeout(DEADLINE):
+            while not stream.closed:
+                await asyncio.sleep(0)
+        for _ in range(20_000):
+            talk.connection.data_received(frames.frame(frames.DATA, 0, 1, framed(b"more")))
+        assert not stream.inbox
+        talk.transport.taken()
+        answers = talk.send(frames.window_update(0, 1 << 20) + frames.window_update(1, 1 << 20))
+        assert answers[-2][1] & frames.END_STREAM
+        assert resets(answers) == [(1, ErrorCode.NO_ERROR)]
+        talk.connection.connection_lost(None)
+
+    asyncio.run(run())
 
 
 def test_clients_that_keep_the_server_waiting_are_cut_off() -> None:
