@@ -7,11 +7,12 @@ trace. They are counted as they come, so a step that is added to an operation is
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from sqlalchemy import Engine, event
 
-from registry import Registry
+from registry import Registry, outbox, webhooks
 from registry.database import connect
 from registry.store import migrate_registry
 
@@ -21,9 +22,28 @@ OPERATIONS: dict[str, Callable[[Registry, str], object]] = {
     "rollback": lambda registry, _: registry.rollback("census", to=1, actor="eve"),
     "delete": lambda registry, _: registry.delete_version("census", 3, actor="eve"),
     "gc": lambda registry, _: registry.gc(older_than_seconds=0, recent_seconds=0),
+    "deliver": lambda registry, _: deliver(registry),
 }
 REMOVALS = ("os.remove", "os.rmdir")
 CHANGES = (*REMOVALS, "os.rename", "os.mkdir", "os.link", "os.truncate")
+
+
+def deliver(registry: Registry) -> None:
+    """Send the one delivery in the outbox, if it has not arrived."""
+    if not registry.deliveries(state="pending"):
+        return
+    outbox.LEASE_SECONDS = 0.0  # So that what this process has claimed falls due with its death.
+    settle, settled = registry.settle_delivery, threading.Event()
+
+    def settle_and_tell(letter: outbox.Letter, error: str = "") -> None:
+        settle(letter, error)
+        settled.set()
+
+    registry.settle_delivery = settle_and_tell
+    dispatcher = webhooks.WebhookDispatcher(registry, allow_private=True)
+    dispatcher.start()
+    assert settled.wait(timeout=60), "nothing was sent within 60 s"
+    dispatcher.stop()
 
 
 def run(operation: str, database_url: str, root: str, directory: str, die_before: int) -> None:

@@ -53,7 +53,11 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers["Content-Length"])
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    self.close_connection = True  # The sender has died half-way.
+                    return
                 with receiver.news:
                     receiver.got.append(Got(self.path, dict(self.headers), body))
                     status = receiver.statuses.pop(0) if receiver.statuses else 204

@@ -12,6 +12,7 @@ from registry import Registry, database
 from registry.store import MIGRATIONS, VERSION_TABLE
 from registry.tables import Base
 from tests.registry import fault_points
+from tests.registry.receiver import Server
 
 Attempt = Callable[[str, int], bool]
 
@@ -36,7 +37,8 @@ def attempt(database_url: str, saved_model: Path, tmp_path: Path) -> Attempt:
 
 @pytest.fixture
 def three(registry: Registry, saved_model: Path) -> Registry:
-    """Model census: versions 1 to 3, of which 2 replaced 1 in production."""
+    """Model census: versions 1 to 3, the first in production. Somebody is to be told of every change."""
+    registry.add_webhook("http://127.0.0.1:9/", actor="ada")
     registry.create_model("census")
     for _ in range(3):
         registry.publish("census", saved_model)
@@ -58,7 +60,10 @@ def ready(registry: Registry) -> set[int]:
 
 
 def check_whole(registry: Registry) -> None:
-    """Whatever is visible is whole: files as published, labels as the history says, events as the moves."""
+    """Whatever is visible is whole: files as published, labels as the history says, events as the moves.
+
+    And each event is in the outbox.
+    """
     assert all(entry.intact for entry in registry.verify("census"))
     replayed: dict[str, int] = {}
     for move in reversed(registry.history("census")):
@@ -72,6 +77,8 @@ def check_whole(registry: Registry) -> None:
     announced = {event.version for event in registry.events("census", kinds=["version.ready"])}
     deleted = {event.version for event in registry.events("census", kinds=["version.deleted"])}
     assert states == announced - deleted
+    letters = sorted(delivery.event for delivery in registry.deliveries(limit=1000))
+    assert letters == sorted(event.id for event in registry.events("census"))
 
 
 def test_publishing_killed_before_each_step(three: Registry, attempt: Attempt, tmp_path: Path) -> None:
@@ -120,6 +127,28 @@ def test_collecting_killed_before_each_step(three: Registry, attempt: Attempt, t
     folders = {path.name for path in (tmp_path / "models" / "census").iterdir()}
     assert folders == {"1", "3"}
     assert not list((tmp_path / "models" / ".pending").rglob("*.pb"))
+
+
+def test_sending_killed_before_each_step(three: Registry, attempt: Attempt) -> None:
+    """From the commit of a change to the note that it was told, no death of a sender loses it."""
+    three.remove_webhook(1, actor="ada")
+    server = Server()
+    try:
+        hook = three.add_webhook(server.receiver.url, kinds=["label.moved"], actor="ada")
+        move = three.promote("census", 2, actor="ada")
+        seen = set()
+        for _ in killed_steps(attempt, "deliver"):
+            (delivery,) = three.deliveries(hook.id)
+            seen.add((delivery.state, bool(server.receiver.got)))
+        assert ("delivered", False) not in seen, "it is not taken for told before it is"
+        assert seen >= {("pending", False), ("pending", True)}, "they died before and after sending"
+    finally:
+        server.close()
+    (delivery,) = three.deliveries(hook.id)
+    assert delivery.state == "delivered"
+    assert {(got.headers["Appliance-Delivery"], got.event["to_version"]) for got in server.receiver.got} == {
+        (str(delivery.id), move.to_version)
+    }
 
 
 def test_migrating_killed_before_each_step(attempt: Attempt, database_url: str, tmp_path: Path) -> None:

@@ -101,6 +101,28 @@ def test_versions_whose_files_are_gone_are_refused(census: Registry, tmp_path) -
         census.promote("census", 3, actor="ada")
 
 
+def test_rollback_asks_no_gate_and_touches_no_file(census: Registry, tmp_path) -> None:
+    """Nothing is copied or converted, however far back: only a row is added to the history."""
+    promote_all(census, 1, 2, 3)
+    census.set_gate("census", "production", ["auc >= 2", "approved by another", 'predict {"x": [1]}'], "ada")
+
+    def files() -> dict[str, tuple[int, ...]]:
+        found = {path: path.stat() for path in (tmp_path / "models").rglob("*")}
+        return {
+            str(path): (at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for path, at in found.items()
+        }
+
+    before = files()
+    moves = [census.rollback("census", actor="ada") for _ in range(2)]
+    moves.append(census.rollback("census", to=3, actor="ada"))
+    assert [(move.action, move.to_version, move.gate_report) for move in moves] == [
+        ("rollback", 2, None),
+        ("rollback", 1, None),
+        ("rollback", 3, None),
+    ]
+    assert files() == before
+
+
 def test_promoting_where_the_label_stands_changes_nothing(census: Registry) -> None:
     promote_all(census, 1)
     first = census.promote("census", 2, actor="ada")

@@ -333,6 +333,14 @@ def test_what_cannot_be_added_or_found_is_refused(census: Registry) -> None:
         census.redeliver(7)
 
 
+@pytest.mark.parametrize(
+    "signature",
+    ["", "t=", "t=1", "v1=00", "t=x,v1=00", "t=1700000000,v1=\xe9", "t=\u0661,v1=0", f"t={'9' * 5000},v1=0"],
+)
+def test_signature_that_is_none_is_false_and_no_error(signature: str) -> None:
+    assert not webhooks.verify(SECRET, b"{}", signature, now=1_700_000_000)
+
+
 def test_long_event_is_told_without_what_makes_it_long() -> None:
     event = {
         "kind": "gate.refused",
