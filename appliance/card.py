@@ -10,6 +10,10 @@ from typing import Any
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
 """The characters of a curve."""
+STEPS = 10
+"""How many steps a table of metrics by step has at most."""
+KINDS = {"evaluation": "Evaluation by step", "train": "Training by step"}
+"""The kinds of metrics that are told by step, and their headings."""
 
 
 def render_card(lineage: Mapping[str, Any]) -> str:
@@ -21,6 +25,7 @@ def render_card(lineage: Mapping[str, Any]) -> str:
         _table(["", ""], _facts(lineage)),
         *_section("Metrics", ["metric", "value"], _pairs(version["metrics"])),
         *_section("Curves", ["metric", "first", "last", "least", "greatest", "by step"], _curves(lineage)),
+        *_steps(lineage["curves"]),
         *_section("Parameters", ["parameter", "value"], _pairs(version["params"])),
         *_signatures(version["signatures"]),
         *_gates(lineage["gate_reports"]),
@@ -53,6 +58,23 @@ def curve_rows(curves: Mapping[str, Any]) -> list[tuple[str, float, float, float
     return rows
 
 
+def step_rows(curves: Mapping[str, Any], kind: str) -> tuple[list[str], list[list[Any]]]:
+    """Return the metrics of one kind (`train`, `evaluation`) by step, as the columns and rows of a table.
+
+    Of more than `STEPS` steps evenly chosen ones, the first and the last among them. A metric that was not
+    told at a step is None there.
+    """
+    of_kind = {
+        name.partition("/")[2]: {step: float(value) for step, value in points}
+        for name, points in sorted(curves.items())
+        if name.startswith(f"{kind}/")
+    }
+    steps = sorted({step for curve in of_kind.values() for step in curve})
+    if len(steps) > STEPS:
+        steps = [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]
+    return ["step", *of_kind], [[step, *(curve.get(step) for curve in of_kind.values())] for step in steps]
+
+
 def _facts(lineage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     version, job = lineage["version"], lineage["job"]
     facts: list[tuple[str, Any]] = [
@@ -78,6 +100,13 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _curves(lineage: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, first, last, low, high, line in curve_rows(lineage["curves"]):
         yield (_text(name), _value(first), _value(last), _value(low), _value(high), f"`{line}`")
+
+
+def _steps(curves: Mapping[str, Any]) -> Iterator[str]:
+    for kind, heading in KINDS.items():
+        columns, rows = step_rows(curves, kind)
+        shown = [["" if value is None else _value(value) for value in row] for row in rows]
+        yield from _section(heading, [_text(name) for name in columns], shown)
 
 
 def _signatures(signatures: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ def show(model: str, version: str, url: str | None, as_json: bool) -> None:
     job = {name: value for name, value in (lineage["job"] or {}).items() if value is not None}
     print_record({**found, "signatures": list(found["signatures"]), "job": job or found["job"]})
     _print_curves(lineage["curves"])
+    _print_approvals(lineage["approvals"])
     for label, report in lineage["gate_reports"].items():
         click.echo(f"\ngate of {label}, {'passed' if report['passed'] else 'REFUSED'}")
         rows = [("passed" if entry["passed"] else "FAILED", entry["detail"]) for entry in report["checks"]]
@@ -44,11 +47,27 @@ def show(model: str, version: str, url: str | None, as_json: bool) -> None:
 
 
 def _print_curves(curves: dict[str, Any]) -> None:
-    from appliance.card import curve_rows
+    from appliance.card import KINDS, curve_rows, step_rows
 
-    if curves:
-        click.echo("\ncurves")
-        print_table(["metric", "first", "last", "least", "greatest", "by step"], curve_rows(curves), "")
+    if not curves:
+        return
+    click.echo("\ncurves")
+    print_table(["metric", "first", "last", "least", "greatest", "by step"], curve_rows(curves), "")
+    for kind, heading in KINDS.items():
+        columns, rows = step_rows(curves, kind)
+        if rows:
+            click.echo(f"\n{heading.lower()}")
+            print_table(columns, rows, "")
+
+
+def _print_approvals(approvals: Sequence[Mapping[str, Any]]) -> None:
+    if approvals:
+        click.echo("\napprovals")
+        rows = [
+            (datetime.fromisoformat(entry["at"]), entry["label"], entry["actor"], entry["comment"])
+            for entry in approvals
+        ]
+        print_table(["at", "label", "by", "comment"], rows, "")
 
 
 @click.command()

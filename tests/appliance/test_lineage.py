@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from appliance.api import responses
 from appliance.api.lineage import POINTS, curves_of
-from appliance.card import render_card, sparkline
+from appliance.card import render_card, sparkline, step_rows
 from appliance.cli import cli
 from appliance.client import Client
 from appliance.client.results import Version
@@ -119,6 +120,11 @@ def test_show_prints_facts_curves_gate_and_moves(run: Run) -> None:
     assert "file=experiment.py" in shown
     for line in ("train/loss", "gate of production, REFUSED", "auc is 0.75, wanted at least 0.9", "demo day"):
         assert line in shown
+    assert "evaluation by step\nstep  auc\n1000  0.75\n" in shown
+    assert "training by step\nstep  loss  steps_per_second\n0     1     200\n100   0.95  200\n" in shown
+    assert re.search(
+        r"approvals\nat +label +by +comment\n\S+ \S+  production  eve  looked at errors\n", shown
+    )
     told = json.loads(run("show", "census", "production", "--json").output)
     assert (told["version"], told["labels"], told["lineage"]["job"]) == (2, ["production"], None)
 
@@ -136,6 +142,7 @@ def test_card_is_markdown_that_nothing_in_it_can_break(run: Run, house: House, t
         "| serving\\_default | inputs | age | float32 | [null, 1] |".replace("[", "\\[").replace("]", "\\]"),
         "## Gate of production: **refused**",
         "| production | eve |",
+        "## Evaluation by step\n\n| step | auc |\n| --- | --- |\n| 1000 | 0.75 |",
         "| tensorflow | 2.21.0 |",
     ):
         assert row in card, row
@@ -160,6 +167,20 @@ def test_fingerprint_that_is_no_text_is_the_users_mistake(tmp_path: Path) -> Non
     assert UserExperiment(str(tmp_path), "untold.py", "experiment").data_fingerprint({}) == ""
     with pytest.raises(UserCodeError, match=r"data_fingerprint\(\) of odd.py must return text.*Received: 7"):
         UserExperiment(str(tmp_path), "odd.py", "experiment").data_fingerprint({})
+
+
+def test_table_by_step_has_ten_steps_at_most_and_gaps_where_nothing_was_told() -> None:
+    curves = {
+        "train/loss": [[step, step / 100] for step in range(100)],
+        "train/rate": [[0, 1.0], [99, 2.0]],
+        "evaluation/auc": [[50, 0.7]],
+    }
+    columns, rows = step_rows(curves, "train")
+    assert columns == ["step", "loss", "rate"]
+    assert [row[0] for row in rows] == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
+    assert (rows[0], rows[1], rows[-1]) == ([0, 0.0, 1.0], [11, 0.11, None], [99, 0.99, 2.0])
+    assert step_rows(curves, "evaluation") == (["step", "auc"], [[50, 0.7]])
+    assert step_rows({}, "train") == (["step"], [])
 
 
 def test_sparkline_shows_extremes_and_gaps() -> None:
