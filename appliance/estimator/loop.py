@@ -13,6 +13,8 @@ from tensorflow.python.training.basic_session_run_hooks import NanLossDuringTrai
 from appliance.estimator.hooks.schedule import Due, Schedule, schedule_of
 
 _train = tf.compat.v1.train
+# The constructor goes through a deprecation notice: that takes as long as all else around a step.
+_run_values = _train.SessionRunValues._make
 
 
 class HookedRun:
@@ -143,7 +145,7 @@ def _run_with_hooks(runner: HookedRun, asked: Sequence[Any], told: Sequence[Any]
     context = runner.context()
     values, results, options, metadata = runner.run(context, asked)
     for hook in told:
-        hook.after_run(context, _train.SessionRunValues(results.get(hook), options, metadata))
+        hook.after_run(context, _run_values((results.get(hook), options, metadata)))
     return values, context.stop_requested
 
 
@@ -288,30 +290,38 @@ class _Training:
 
     def _full_step(self, now: float) -> bool:
         """Run one step with every hook that has a part in it, in order. Returns whether to stop."""
-        before = self.step
-        fetching = {hook for hook, s in self._schedules.items() if s.before and self._is_due(s, before, now)}
+        before, fetching = self.step, set()
+        if before >= self._ask_step or now >= self._ask_time:
+            fetching = {h for h, s in self._schedules.items() if s.before and self._is_due(s, before, now)}
         for hook in fetching:
             self._schedules[hook].prepare(before, self._local_step)
-        asked = [hook for hook in self._loop._hooks if hook in fetching or hook in self._always_asked]
+        asked = self._always_asked
+        if fetching:
+            asked = [hook for hook in self._loop._hooks if hook in fetching or hook in self._always_asked]
         context = self._runner.context()
         (self.step, loss), results, options, metadata = self._runner.run(context, asked)
         self._local_step += 1
         self._loop.last_loss = loss
+        if not fetching and loss == loss and self.step < self._tell_step and now < self._tell_time:
+            # Nothing but hooks that are called at every step: no others are looked at.
+            for hook in self._always_told:
+                hook.after_run(context, _run_values((results.get(hook), options, metadata)))
+            return context.stop_requested
         for hook in self._loop._hooks:
             if hook in self._nan_hooks:
                 if loss != loss:
-                    hook.after_run(context, _train.SessionRunValues(loss, options, metadata))
+                    hook.after_run(context, _run_values((loss, options, metadata)))
             elif hook in fetching or hook in self._always_told:
-                hook.after_run(context, _train.SessionRunValues(results.get(hook), options, metadata))
+                hook.after_run(context, _run_values((results.get(hook), options, metadata)))
             elif self._is_due_after(hook, now):
-                hook.after_run(context, _train.SessionRunValues(before, options, metadata))
+                hook.after_run(context, _run_values((before, options, metadata)))
         self._reschedule()
         return context.stop_requested
 
     def _tell_after(self, now: float) -> bool:
         """Call the scheduled hooks that act after the run just made. Returns whether to stop."""
         context = self._runner.context()
-        values = _train.SessionRunValues(self.step - 1, tf.compat.v1.RunOptions(), tf.compat.v1.RunMetadata())
+        values = _values(self.step - 1)
         for hook in self._schedules:
             if self._is_due_after(hook, now):
                 hook.after_run(context, values)
@@ -328,7 +338,7 @@ class _Training:
 
 
 def _values(results: Any) -> Any:
-    return _train.SessionRunValues(results, tf.compat.v1.RunOptions(), tf.compat.v1.RunMetadata())
+    return _run_values((results, tf.compat.v1.RunOptions(), tf.compat.v1.RunMetadata()))
 
 
 def _watches(hook: Any, loss: Any) -> bool:

@@ -52,7 +52,7 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
 
     The chief initialises the variables or restores the newest checkpoint of `config.model_dir`, other
     workers wait for it. On this machine, with options that nobody has chosen, the executor is the one that
-    suits the graph; hooks that may ask for traces need the default one.
+    suits the graph, and hooks that may ask for traces.
     """
     if not config.is_chief:
         return tf.compat.v1.train.WorkerSessionCreator(
@@ -69,10 +69,11 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
     )
     # What XLA compiles is switched to by control flow that needs the default executor.
     chosen = config.master or config.jit_compile or config.session_config != default_session_config()
-    if chosen or any(may_trace(hook) for hook in hooks):
+    if chosen:
         opener = chief(config=config.session_config)
     else:
-        opener = FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss])
+        traceable = any(may_trace(hook) for hook in hooks)
+        opener = FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss], traceable)
     latest = tf.train.latest_checkpoint(config.model_dir)
     return _Explaining(opener, latest, spec.scaffold.saver is not None)
 

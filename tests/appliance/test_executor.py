@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from appliance.estimator import Estimator, RunConfig, SessionRunHook
+from appliance.estimator import Estimator, RunConfig, SessionRunArgs, SessionRunHook
 from appliance.estimator.executor import LARGEST, suits_single_thread
 from tests.appliance.models import line, linear_model_fn
 
@@ -11,6 +11,7 @@ from tests.appliance.models import line, linear_model_fn
 class SeesExecutor(SessionRunHook):
     def after_create_session(self, session, coord):
         self.executor = session._config.experimental.executor_type
+        self.threads = session._config.inter_op_parallelism_threads
 
 
 @pytest.mark.parametrize(
@@ -24,14 +25,20 @@ def test_training_chooses_the_executor_unless_the_user_has_given_options(tmp_pat
     assert hook.executor == executor
 
 
-def test_a_hook_that_may_trace_keeps_the_executor_that_can_be_traced(tmp_path):
-    class Asks(SeesExecutor):
-        def before_run(self, run_context):
-            return None
+def test_a_hook_that_may_trace_gets_traces_on_one_thread(tmp_path):
+    """The executor is the default one, which can be traced, in the thread of its caller."""
 
-    hook = Asks()
+    class Traces(SeesExecutor):
+        def before_run(self, run_context):
+            return SessionRunArgs(None, options=tf.compat.v1.RunOptions(trace_level=3))
+
+        def after_run(self, run_context, run_values):
+            self.traced = run_values.run_metadata.step_stats.dev_stats
+
+    hook = Traces()
     Estimator(linear_model_fn, config=RunConfig(str(tmp_path))).train(line(), steps=1, hooks=[hook])
-    assert hook.executor == ""
+    assert (hook.executor, hook.threads) == ("", -1)
+    assert any(node.node_name.endswith("MatMul") for node in hook.traced[0].node_stats)
 
 
 def test_a_model_with_conditions_and_assertions_trains_on_one_thread(tmp_path):
