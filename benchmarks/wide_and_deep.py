@@ -1,10 +1,10 @@
 """One run of the wide & deep race, in a process of its own, with either library.
 
-    python wide_and_deep.py tensorflow|appliance ARRAYS.npz STEPS
+    python -m benchmarks.wide_and_deep tensorflow|appliance ARRAYS.npz STEPS
 
 Runs on the interpreter of either library, so it needs nothing but TensorFlow and numpy. Prints JSON:
-`seconds` from the moment the libraries and arrays are loaded until `train` returns, `steps_per_second`
-after the first 200 steps, and `import_seconds`.
+`seconds` (`cpu_seconds`: of all cores) from the moment the libraries and arrays are loaded until `train`
+returns; `steps_per_second` and `cpu_milliseconds` a step are those after the first 200.
 """
 
 from __future__ import annotations
@@ -17,58 +17,89 @@ import time
 import numpy as np
 
 BATCH = 128
+WARM_UP_STEPS = 200
 STRINGS = ("carrier", "origin", "dest")
 INTEGERS = {"month": 13, "weekday": 7, "hour": 24}
+CROSSES = {
+    ("month", "hour"): 512,
+    ("carrier", "dest"): 2000,
+    ("carrier", "hour"): 500,
+    ("origin", "hour", "weekday"): 1000,
+}
+
+
+class Clock:
+    """The times at which steps were reached."""
+
+    def __init__(self) -> None:
+        self._begun = _now()
+        self._times = []
+
+    def note(self, step: int) -> None:
+        """Remember that a step is done."""
+        if step >= WARM_UP_STEPS:
+            self._times.append((step, *_now()))
+
+    def show(self) -> None:
+        """Print the figures, now that training has ended."""
+        now = _now()
+        (first, started, cpu_before), (last, ended, cpu_after) = self._times[0], self._times[-1]
+        print(
+            json.dumps(
+                {
+                    "seconds": now[0] - self._begun[0],
+                    "cpu_seconds": now[1] - self._begun[1],
+                    "steps_per_second": (last - first) / (ended - started),
+                    "cpu_milliseconds": 1e3 * (cpu_after - cpu_before) / (last - first),
+                }
+            )
+        )
+
+
+def _now() -> tuple:
+    return time.perf_counter(), time.process_time()
+
+
+def load(path: str) -> tuple:
+    """Return features and labels."""
+    with np.load(path) as arrays:
+        features = {name: arrays[name] for name in arrays.files}
+    return features, features.pop("labels")
+
+
+def boundaries(values: np.ndarray) -> list:
+    """Return nine deciles, or fewer where they are equal."""
+    return np.unique(np.quantile(values, np.arange(0.1, 1.0, 0.1))).tolist()
 
 
 def main(library: str, path: str, steps: int) -> None:
     """Train once and print the figures."""
-    started = time.perf_counter()
     import tensorflow as tf
 
     if library == "appliance":
         from appliance import estimator
     else:
         from tensorflow import estimator
-    imported = time.perf_counter()
-    with np.load(path) as arrays:
-        features = {name: arrays[name] for name in arrays.files}
-    labels = features.pop("labels")
-    begun = time.perf_counter()
-    times: list[tuple[int, float]] = []
+    features, labels = load(path)
+    clock = Clock()
 
     def note(values: dict) -> str:
-        times.append((int(values["global_step/Read/ReadVariableOp:0"]), time.perf_counter()))
-        return f"step {times[-1][0]}"
+        step = int(values["global_step/Read/ReadVariableOp:0"])
+        clock.note(step)
+        return f"step {step}"
 
-    if library == "appliance":
-        clock = estimator.LoggingTensorHook(
-            ["global_step/Read/ReadVariableOp:0"], every_n_iter=100, formatter=note
-        )
-    else:
-        clock = tf.compat.v1.train.LoggingTensorHook(
-            ["global_step/Read/ReadVariableOp:0"], every_n_iter=100, formatter=note
-        )
+    hooks_of = estimator if library == "appliance" else tf.compat.v1.train
+    hook = hooks_of.LoggingTensorHook(["global_step/Read/ReadVariableOp:0"], every_n_iter=100, formatter=note)
     with tempfile.TemporaryDirectory() as folder:
         model = build(tf, estimator, features, folder)
         model.train(
             lambda: (
                 tf.data.Dataset.from_tensor_slices((features, labels)).shuffle(10_000).repeat().batch(BATCH)
             ),
-            hooks=[clock],
+            hooks=[hook],
             steps=steps,
         )
-        ended = time.perf_counter()
-    steady = [entry for entry in times if entry[0] >= 200]
-    print(
-        json.dumps(
-            {
-                "import_seconds": imported - started,
-                "seconds": ended - begun,
-                "steps_per_second": (steady[-1][0] - steady[0][0]) / (steady[-1][1] - steady[0][1]),
-            }
-        )
-    )
+        clock.show()
 
 
 def build(tf, estimator, features, folder):
@@ -83,17 +114,9 @@ def build(tf, estimator, features, folder):
     columns |= {name: fc.categorical_column_with_identity(name, count) for name, count in INTEGERS.items()}
     numbers = [name for name in features if name not in columns]
     buckets = {
-        name: fc.bucketized_column(
-            fc.numeric_column(name), np.unique(np.quantile(features[name], np.arange(0.1, 1.0, 0.1))).tolist()
-        )
-        for name in numbers
+        name: fc.bucketized_column(fc.numeric_column(name), boundaries(features[name])) for name in numbers
     }
-    crosses = [
-        fc.crossed_column(["month", "hour"], 512),
-        fc.crossed_column(["carrier", "dest"], 2000),
-        fc.crossed_column(["carrier", "hour"], 500),
-        fc.crossed_column(["origin", "hour", "weekday"], 1000),
-    ]
+    crosses = [fc.crossed_column(names, size) for names, size in CROSSES.items()]
     return estimator.DNNLinearCombinedClassifier(
         model_dir=folder,
         linear_feature_columns=[*columns.values(), *buckets.values(), *crosses],
