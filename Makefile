@@ -39,6 +39,7 @@ bench: $(VENV)/.dev  ## the budgets, with ratios; minutes to an hour
 	$(BIN)/python -m benchmarks.registry
 	$(BIN)/python -m benchmarks.registry_stress
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.streams
 	$(BIN)/python -m benchmarks.parity
 	$(BIN)/python -m benchmarks.soak
 
