@@ -18,6 +18,10 @@ from registry.values import storable
 def find_gate(session: Session, model: str, label: str, revision: int | None = None) -> Gate:
     """Return a gate of the label: that of the revision, or the newest, or one without rules."""
     versions.find_model(session, model)
+    return _gate(session, model, label, revision)
+
+
+def _gate(session: Session, model: str, label: str, revision: int | None = None) -> Gate:
     rows = select(GateRow).where(GateRow.model == model, GateRow.label == label)
     if revision is not None:
         rows = rows.where(GateRow.revision == revision)
@@ -66,14 +70,16 @@ def check_gate(
             return None
         return versions.to_version(versions.find_version(session, model, there.version), store)
 
+    gate = _gate(session, model, label)
     candidate = Candidate(
         version=versions.to_version(row, store),
         labelled=labelled,
-        approvals=find_approvals(session, model, row.version, label),
+        # Most labels have no gate, and then nobody asks.
+        approvals=find_approvals(session, model, row.version, label) if gate.rules else (),
         actor=actor,
         predictions=predictions,
     )
-    return gates.evaluate(find_gate(session, model, label), candidate)
+    return gates.evaluate(gate, candidate)
 
 
 def approve(session: Session, model: str, number: int, label: str, actor: str, comment: str) -> Approval:

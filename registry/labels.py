@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import exists, select, union_all
 from sqlalchemy.orm import Session
@@ -74,6 +75,21 @@ def latest_move(session: Session, model: str, label: str) -> PromotionRow | None
     return session.scalars(moves.order_by(PromotionRow.id.desc()).limit(1)).first()
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where a label stands. Holding the rows keeps the session from reading them again."""
+
+    row: LabelRow | None
+    """None: it is nowhere."""
+    top: PromotionRow | None
+    """Its latest move; None: it never moved."""
+
+    @property
+    def version(self) -> int | None:
+        """The version under the label."""
+        return None if self.row is None else self.row.version
+
+
 def promote(
     session: Session,
     store: ArtifactStore,
@@ -95,11 +111,10 @@ def promote(
     Raises:
         PredictionsMissing: the gate asks for predictions that are not among those given.
     """
-    current = _locked_position(session, model, label, expect)
+    position = _lock(session, model, label, expect)
     row = versions.find_servable(session, store, model, number)
-    top = latest_move(session, model, label)
-    if top is not None and current == number:
-        return top
+    if position.top is not None and position.version == number:
+        return position.top
     report = gatekeeping.check_gate(session, store, row, label, actor, predictions)
     if not report.passed:
         events.record(
@@ -109,7 +124,7 @@ def promote(
             actor=actor,
             version=number,
             label=label,
-            from_version=current,
+            from_version=position.version,
             to_version=number,
             reason=reason,
             forced=force,
@@ -119,12 +134,13 @@ def promote(
             return report
     return _move(
         session,
+        position,
         PromotionRow(
             model=model,
             label=label,
             action="promote",
             to_version=number,
-            below_id=_below_a_promotion(session, top, number),
+            below_id=_below_a_promotion(session, position.top, number),
             actor=actor,
             reason=reason,
             forced=not report.passed,
@@ -145,8 +161,8 @@ def roll_back(
     reason: str,
 ) -> PromotionRow:
     """Move the label back by history. See `Registry.rollback`."""
-    current = _locked_position(session, model, label, expect)
-    top = latest_move(session, model, label)
+    position = _lock(session, model, label, expect)
+    current, top = position.version, position.top
     if to is None:
         earlier = None if top is None or top.below_id is None else session.get(PromotionRow, top.below_id)
     else:
@@ -166,6 +182,7 @@ def roll_back(
         log.warning("files_not_checked", extra={"model": model, "error": str(error)})
     return _move(
         session,
+        position,
         PromotionRow(
             model=model,
             label=label,
@@ -185,8 +202,8 @@ def undo(session: Session, promotion: int, actor: str, reason: str) -> Promotion
     undone = session.get(PromotionRow, promotion)
     if undone is None:
         raise PromotionNotFound(promotion)
-    versions.find_model(session, undone.model, lock=True)
-    top = latest_move(session, undone.model, undone.label)
+    position = _lock(session, undone.model, undone.label, UNSET)
+    top = position.top
     assert top is not None, "a label with a move has a latest move"
     if top.action == "undo" and top.replaces_id == promotion:
         return top
@@ -199,6 +216,7 @@ def undo(session: Session, promotion: int, actor: str, reason: str) -> Promotion
     earlier = _nearest_usable(session, earlier_id)
     return _move(
         session,
+        position,
         PromotionRow(
             model=undone.model,
             label=undone.label,
@@ -215,10 +233,11 @@ def undo(session: Session, promotion: int, actor: str, reason: str) -> Promotion
 
 def remove(session: Session, model: str, label: str, expect: Expect, actor: str, reason: str) -> PromotionRow:
     """Take the label away. See `Registry.remove_label`."""
-    _locked_position(session, model, label, expect)
+    position = _lock(session, model, label, expect)
     row = find_label(session, model, label)
     return _move(
         session,
+        position,
         PromotionRow(
             model=model,
             label=label,
@@ -284,25 +303,24 @@ def check_reason(force: bool, reason: str) -> None:
         )
 
 
-def _locked_position(session: Session, model: str, label: str, expect: Expect) -> int | None:
-    """Lock the model and return the version under the label. Raises LabelMoved when not as expected."""
+def _lock(session: Session, model: str, label: str, expect: Expect) -> Position:
+    """Lock the model and return where the label stands. Raises LabelMoved when that is not as expected."""
     versions.find_model(session, model, lock=True)
     row = _label_row(session, model, label)
     current = None if row is None else row.version
     if expect is not UNSET and expect != current:
         raise LabelMoved(model, label, expect, current)
-    return current
+    return Position(row, latest_move(session, model, label) if LABEL_NAME.fullmatch(label) else None)
 
 
-def _move(session: Session, move: PromotionRow) -> PromotionRow:
-    """Add the entry to the history and put the label where it says."""
-    top = latest_move(session, move.model, move.label)
+def _move(session: Session, position: Position, move: PromotionRow) -> PromotionRow:
+    """Add the entry to the history and put the label, which stands at `position`, where it says."""
+    top, row = position.top, position.row
     move.replaces_id = None if top is None else top.id
     move.from_version = None if top is None else top.to_version
     move.at, move.reason = versions.now(), storable(move.reason)
     session.add(move)
     session.flush()
-    row = session.get(LabelRow, (move.model, move.label))
     if move.to_version is None:
         if row is not None:
             session.delete(row)

@@ -15,7 +15,8 @@ from registry.tables import LabelRow, ModelRow, PromotionRow, RevisionRow, Servi
 
 def count_up(session: Session) -> None:
     """Raise the revision: what `serving_targets` returns has changed."""
-    session.execute(update(RevisionRow).values(value=RevisionRow.value + 1))
+    raised = update(RevisionRow).values(value=RevisionRow.value + 1)
+    session.execute(raised.execution_options(synchronize_session=False))
 
 
 def revision(session: Session) -> int:
