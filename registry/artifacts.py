@@ -48,7 +48,7 @@ class ArtifactStore:
         except (ValueError, ImportError) as error:
             raise InvalidInput(f"Cannot use {root!r} as the artifact root: {error}.") from error
         self._root = path.rstrip("/")
-        self._is_local = isinstance(self._files, LocalFileSystem)
+        self.is_local = isinstance(self._files, LocalFileSystem)
 
     @contextmanager
     def answering(self, model: str, version: int | None = None) -> Iterator[None]:
@@ -177,7 +177,7 @@ class ArtifactStore:
         if self._files.exists(final):
             raise FileExistsError(f"{self._shown(final)} is there already, and is not this version")
         self._files.makedirs(self._path(model), exist_ok=True)
-        if self._is_local:
+        if self.is_local:
             _sync_directories(pending)
             os.rename(pending, final)
             _sync(os.path.dirname(final))
@@ -245,7 +245,7 @@ class ArtifactStore:
         self._files.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
         with source.open("rb") as file, self._files.open(target, "wb") as out:
             digest = _digest(_copied(file, out, progress))
-            if self._is_local:
+            if self.is_local:
                 out.flush()
                 os.fsync(out.fileno())
         return digest
@@ -264,7 +264,7 @@ class ArtifactStore:
         return "/".join((self._root, *parts))
 
     def _shown(self, path: str) -> str:
-        return path if self._is_local else self._files.unstrip_protocol(path)
+        return path if self.is_local else self._files.unstrip_protocol(path)
 
 
 def check_saved_model(directory: str | os.PathLike[str]) -> Path:

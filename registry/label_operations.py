@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from registry import labels, versions
-from registry.errors import GateRefused, VersionNotReady
+from registry.errors import (
+    ArtifactDamaged,
+    ArtifactMissing,
+    ArtifactsUnavailable,
+    GateRefused,
+    VersionNotReady,
+)
 from registry.gate_operations import with_predictions
 from registry.labels import UNSET, Expect
 from registry.operations import Operations
@@ -92,6 +98,8 @@ class LabelOperations(Operations):
         check_label_name(label)
         check_actor(actor)
         labels.check_reason(force, reason)
+        candidate = self._read(lambda session: versions.find_ready(session, model, version))
+        versions.check_files(self._store, versions.to_version(candidate, self._store))
 
         def attempt(predictions: Mapping[str, GateCheck]) -> PromotionRow | GateReport:
             return self._write(
@@ -142,12 +150,45 @@ class LabelOperations(Operations):
         """
         check_label_name(label)
         check_actor(actor)
-        row = self._write(
-            lambda session: labels.roll_back(
-                session, self._store, model, label=label, to=to, expect=expect, actor=actor, reason=reason
-            ),
-        )
-        return _logged(row)
+        target = self._read(lambda session: labels.rollback_target(session, model, label, to))
+        problems: dict[int, str] = {}
+
+        def attempt(session: Session) -> PromotionRow:
+            return labels.roll_back(
+                session,
+                model,
+                label=label,
+                to=to,
+                expect=expect,
+                actor=actor,
+                reason=reason,
+                problems=problems,
+            )
+
+        while True:
+            if target is not None:
+                problems[target.version] = self._problem_of_files(target)
+            try:
+                return _logged(self._write(attempt))
+            except labels.FilesUnchecked as unchecked:
+                # Somebody has moved the label meanwhile, and it would go back to somewhere else.
+                target = self._row(model, unchecked.version)
+
+    def _row(self, model: str, version: int) -> VersionRow:
+        return self._read(lambda session: versions.find_version(session, model, version))
+
+    def _problem_of_files(self, row: VersionRow) -> str:
+        """Return what is wrong with the files of a version; empty when nothing is, or nobody knows."""
+        if row.state != "ready":
+            return ""  # Then nobody asks for its files.
+        try:
+            versions.check_files(self._store, versions.to_version(row, self._store))
+        except (ArtifactMissing, ArtifactDamaged) as error:
+            return error.problem
+        except ArtifactsUnavailable as error:
+            # The version is most likely still loaded: a store that is away must keep nobody from going back.
+            log.warning("files_not_checked", extra={"model": row.model, "error": str(error)})
+        return ""
 
     def undo_promotion(
         self, promotion: int | Promotion, reason: str, *, actor: str = "reconciler"

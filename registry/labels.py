@@ -9,7 +9,6 @@ looks like an earlier one.
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +18,6 @@ from sqlalchemy.orm import Session
 from registry import events, gatekeeping, versions
 from registry.artifacts import ArtifactStore
 from registry.errors import (
-    ArtifactDamaged,
-    ArtifactMissing,
-    ArtifactsUnavailable,
     InvalidInput,
     LabelMoved,
     LabelNotFound,
@@ -34,8 +30,6 @@ from registry.records import GateCheck, GateReport, Promotion
 from registry.tables import LabelRow, PromotionRow, VersionRow
 from registry.targets import count_up
 from registry.values import LABEL_NAME, MODEL_NAME, storable
-
-log = logging.getLogger(__name__)
 
 
 class Unset(enum.Enum):
@@ -105,6 +99,8 @@ def promote(
 ) -> PromotionRow | GateReport:
     """Move the label to a ready version that its gate lets through. See `Registry.promote`.
 
+    That the files are there has been checked: a ready version loses none by us, for first it is deleted.
+
     Returns:
         The move, or the gate's report when it refuses: that it did is written down too.
 
@@ -112,7 +108,7 @@ def promote(
         PredictionsMissing: the gate asks for predictions that are not among those given.
     """
     position = _lock(session, model, label, expect)
-    row = versions.find_servable(session, store, model, number)
+    row = versions.find_ready(session, model, number)
     if position.top is not None and position.version == number:
         return position.top
     report = gatekeeping.check_gate(session, store, row, label, actor, predictions)
@@ -149,9 +145,26 @@ def promote(
     )
 
 
+class FilesUnchecked(Exception):
+    """A rollback would go to a version whose files have not been looked at. Stays within the registry."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def rollback_target(session: Session, model: str, label: str, to: int | None) -> VersionRow | None:
+    """Return the version that a rollback would go to now, in whatever state; None: there is none."""
+    if not MODEL_NAME.fullmatch(model):
+        return None
+    earlier = _earlier(session, model, label, to, None if to else latest_move(session, model, label))
+    if earlier is None or earlier.to_version is None:
+        return None
+    return versions.find_version(session, model, earlier.to_version)
+
+
 def roll_back(
     session: Session,
-    store: ArtifactStore,
     model: str,
     *,
     label: str,
@@ -159,27 +172,29 @@ def roll_back(
     expect: Expect,
     actor: str,
     reason: str,
+    problems: Mapping[int, str],
 ) -> PromotionRow:
-    """Move the label back by history. See `Registry.rollback`."""
+    """Move the label back by history. See `Registry.rollback`.
+
+    Args:
+        session: of the transaction.
+        model, label, to, expect, actor, reason: as for `Registry.rollback`.
+        problems: by version, what is wrong with its files; empty: nothing, as far as the store says.
+
+    Raises:
+        FilesUnchecked: the version that it would go to is not among `problems`.
+    """
     position = _lock(session, model, label, expect)
-    current, top = position.version, position.top
-    if to is None:
-        earlier = None if top is None or top.below_id is None else session.get(PromotionRow, top.below_id)
-    else:
-        earlier = _latest_arrival(session, model, label, to)
+    current = position.version
+    earlier = _earlier(session, model, label, to, position.top)
     if earlier is None or earlier.to_version is None:
         raise RollbackRefused(model, label, _why_nothing(session, model, label, to, current))
     if earlier.to_version == current:
         raise RollbackRefused(model, label, f"it is on version {current} already")
-    try:
-        versions.find_servable(session, store, model, earlier.to_version)
-    except (VersionNotReady, ArtifactMissing, ArtifactDamaged) as error:
-        why = f"version {earlier.to_version} served before, but no longer can: {error.problem}"
+    if problem := _problem(session, model, earlier.to_version, problems):
+        why = f"version {earlier.to_version} served before, but no longer can: {problem}"
         others = _others_that_served(session, model, label, without={current, earlier.to_version})
-        raise RollbackRefused(model, label, f"{why}. {_advice(others)}") from error
-    except ArtifactsUnavailable as error:
-        # The version is most likely still loaded: a store that is away must not keep anyone from going back.
-        log.warning("files_not_checked", extra={"model": model, "error": str(error)})
+        raise RollbackRefused(model, label, f"{why}. {_advice(others)}")
     return _move(
         session,
         position,
@@ -357,6 +372,25 @@ def _below_a_promotion(session: Session, top: PromotionRow | None, number: int) 
     if top is None:
         return None
     return top.below_id if top.to_version == number else top.id
+
+
+def _earlier(
+    session: Session, model: str, label: str, to: int | None, top: PromotionRow | None
+) -> PromotionRow | None:
+    """Return the entry that a rollback would make the label look like again."""
+    if to is not None:
+        return _latest_arrival(session, model, label, to)
+    return None if top is None or top.below_id is None else session.get(PromotionRow, top.below_id)
+
+
+def _problem(session: Session, model: str, number: int, problems: Mapping[int, str]) -> str:
+    try:
+        versions.find_ready(session, model, number)
+    except VersionNotReady as error:
+        return error.problem
+    if number not in problems:
+        raise FilesUnchecked(number)
+    return problems[number]
 
 
 def _latest_arrival(session: Session, model: str, label: str, number: int) -> PromotionRow | None:

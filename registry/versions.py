@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from registry import events
 from registry.artifacts import ArtifactStore, Manifest
+from registry.deadlines import within
 from registry.errors import (
     ArtifactDamaged,
     ArtifactMissing,
@@ -24,7 +25,7 @@ from registry.errors import (
     VersionNotReady,
 )
 from registry.index_tables import TagRow
-from registry.records import FileDigest, Model, Version
+from registry.records import Damage, FileDigest, Model, Version
 from registry.searching import index_rows
 from registry.tables import LabelRow, ModelRow, VersionRow
 from registry.values import (
@@ -39,6 +40,8 @@ from registry.values import (
 
 SHOWN_IN_ERRORS = 10
 """How many known names or numbers an error lists."""
+STORE_SECONDS = 5.0
+"""How long a label waits for a store's word on the files of a version before it goes without it."""
 ABANDONED = "abandoned: the publisher was not heard of any more"
 MORE_THAN_ANY_NUMBER = 2**31
 """PostgreSQL's integers end here; a larger number is an unknown version and no error of the database."""
@@ -154,31 +157,31 @@ def find_version(session: Session, model: str, number: int) -> VersionRow:
     return row
 
 
-def find_servable(session: Session, store: ArtifactStore, model: str, number: int) -> VersionRow:
-    """Return the version's row when a label may point to it.
-
-    Raises:
-        VersionNotFound, VersionNotReady: as they say.
-        ArtifactMissing, ArtifactDamaged: it is ready, but its files are not there as they were published.
-        ArtifactsUnavailable: the store does not answer.
-    """
+def find_ready(session: Session, model: str, number: int) -> VersionRow:
+    """Return the row of a version that is ready. Raises VersionNotFound or VersionNotReady."""
     row = find_version(session, model, number)
     if row.state != "ready":
         raise VersionNotReady(model, number, row.state, row.error)
-    check_files(store, to_version(row, store))
     return row
 
 
 def check_files(store: ArtifactStore, version: Version) -> None:
     """Compare names and sizes of a version's files with what was published.
 
+    Not to be called inside a transaction: a store may take its time, and others would wait for the lock.
+
     Raises:
         ArtifactMissing: there is no SavedModel.
         ArtifactDamaged: some files are missing or of another size.
-        ArtifactsUnavailable: the store does not answer.
+        ArtifactsUnavailable: the store does not answer; one that is not a local disk, not within
+            `STORE_SECONDS`.
     """
+
+    def compare() -> list[Damage]:
+        return store.damages(version.model, version.version, version.manifest, hashes_up_to_bytes=0)
+
     with store.answering(version.model, version.version):
-        found = store.damages(version.model, version.version, version.manifest, hashes_up_to_bytes=0)
+        found = compare() if store.is_local else within(STORE_SECONDS, compare)
     harmful = [damage for damage in found if damage.problem != "extra"]
     if harmful and not store.has_saved_model(version.model, version.version):
         raise ArtifactMissing(version.model, version.version, version.uri)

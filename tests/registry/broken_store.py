@@ -1,6 +1,7 @@
 """A file system of fsspec that gets into trouble: `broken://...`, kept in memory."""
 
 import errno
+import threading
 from typing import Any
 
 from fsspec import register_implementation
@@ -20,6 +21,11 @@ class BrokenFileSystem(MemoryFileSystem):
     pseudo_dirs = [""]
     trouble: Exception | None = None
     files_left = 0
+    asked = threading.Event()
+    """Set when a listing begins."""
+    hold = threading.Event()
+    """While it is not set, listings get no answer."""
+    hold.set()
     stuck = "?"
     """Whatever has this in its path cannot be removed."""
 
@@ -38,6 +44,8 @@ class BrokenFileSystem(MemoryFileSystem):
         return super().ls(path, detail=detail, **options)
 
     def find(self, path: str, *arguments: Any, **options: Any) -> Any:
+        self.asked.set()
+        assert self.hold.wait(timeout=60)
         if self._is_away() and isinstance(self.trouble, OSError):
             return {}  # As most stores of fsspec do, whose listings leave out what raises an OSError.
         self._fail(self._is_away())

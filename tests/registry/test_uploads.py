@@ -4,12 +4,14 @@ import os
 import pickle
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from registry import Registry
-from registry.errors import ArtifactsUnavailable, FilesNotRemoved, PublishFailed
+from registry import Registry, versions
+from registry.errors import ArtifactsUnavailable, FilesNotRemoved, PublishFailed, RollbackRefused
 from tests.registry.broken_store import DISK_FULL, GONE, UNREACHABLE, BrokenFileSystem
 from tests.registry.conftest import make_saved_model
 
@@ -97,6 +99,68 @@ def test_a_store_that_is_away_stops_all_but_rollback_and_deletion(
     assert broken.version("census", 4).state == "deleted"
     BrokenFileSystem.break_with(None, 0)
     assert [swept.version for swept in broken.gc()] == [4]
+
+
+@pytest.fixture
+def hung(broken: Registry, saved_model: Path) -> Iterator[Registry]:
+    """Version 2 of census serves, 1 before it, and the store has stopped answering."""
+    for number in (1, 2):
+        broken.publish("census", saved_model)
+        broken.promote("census", number, actor="ada")
+    BrokenFileSystem.asked.clear()
+    BrokenFileSystem.hold.clear()
+    yield broken
+    BrokenFileSystem.hold.set()
+
+
+@pytest.mark.parametrize("action", ["promote", "rollback"])
+def test_nobody_waits_for_a_move_that_waits_for_the_store(
+    hung: Registry, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """On SQLite a transaction that writes keeps everybody else from writing."""
+    monkeypatch.setattr(versions, "STORE_SECONDS", 60.0)
+    with ThreadPoolExecutor() as pool:
+        version = {"version": 1} if action == "promote" else {}
+        move = pool.submit(getattr(hung, action), "census", **version, actor="ada")
+        assert BrokenFileSystem.asked.wait(timeout=60)
+        hung.describe_version("census", 1, tags={"written": "meanwhile"})
+        assert not move.done()
+        BrokenFileSystem.hold.set()
+        assert move.result(timeout=60).action == action
+    assert hung.labels("census") == {"production": 1}
+    assert hung.version("census", 1).tags == {"written": "meanwhile"}
+
+
+def test_rollback_goes_without_the_word_of_a_store_that_hangs(
+    hung: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "STORE_SECONDS", 0.05)
+    with pytest.raises(ArtifactsUnavailable, match=r"TimeoutError: no answer within 0\.05 s"):
+        hung.promote("census", 1, actor="ada")
+    assert hung.rollback("census", actor="ada").to_version == 1
+
+
+def test_rollback_looks_at_the_files_of_where_it_goes_in_the_end(
+    broken: Registry, saved_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else rolls back while the files are looked at: then other files count."""
+    for number in (1, 2, 3):
+        broken.publish("census", saved_model)
+        broken.promote("census", number, actor="ada")
+    BrokenFileSystem().rm(f"{broken.version('census', 1).uri}/saved_model.pb")
+    look, others = versions.check_files, [lambda: broken.rollback("census", actor="bob")]
+
+    def look_and_be_overtaken(*arguments: Any) -> None:
+        look(*arguments)
+        if others:
+            others.pop()()
+
+    monkeypatch.setattr(versions, "check_files", look_and_be_overtaken)
+    with pytest.raises(
+        RollbackRefused, match="version 1 served before, but no longer can: there is no Saved"
+    ):
+        broken.rollback("census", actor="ada")
+    assert [move.actor for move in broken.history("census")][:2] == ["bob", "ada"]
 
 
 def test_files_that_cannot_be_removed_keep_no_others_from_going(
