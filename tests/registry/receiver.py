@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import ssl
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -92,3 +94,7 @@ class Server:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        with warnings.catch_warnings():
+            # Python leaves a TLS socket open whose sender had hung up before it was accepted.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
