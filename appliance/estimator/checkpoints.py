@@ -87,6 +87,29 @@ def mismatch(checkpoint_path: str | None, variables: Iterable[Any]) -> Checkpoin
     return CheckpointMismatch(checkpoint_path, missing, shapes, unused) if missing or shapes else None
 
 
+@contextlib.contextmanager
+def restoring(checkpoint_path: str | None, own_saver: bool) -> Iterator[None]:
+    """Restore the variables of the default graph in the body: when they are others, the error lists them.
+
+    Args:
+        checkpoint_path: the checkpoint; None: nothing is restored.
+        own_saver: whether the saver is one of the user's, which may restore what it likes.
+
+    Raises:
+        CheckpointMismatch: the checkpoint lacks a variable, or has it in another shape.
+    """
+    difference = mismatch(checkpoint_path, tf.compat.v1.global_variables())
+    if difference is not None and difference.shapes and not own_saver:
+        # Restoring would give the variable the other shape, and the model that of another.
+        raise difference
+    try:
+        yield
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+        if difference is None:
+            raise
+        raise difference from error
+
+
 def add_saver(config: RunConfig, scaffold: Any) -> None:
     """Add to the default graph the saver that `config` describes, unless the model_fn has made one."""
     key = tf.compat.v1.GraphKeys.SAVERS

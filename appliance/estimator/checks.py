@@ -52,21 +52,25 @@ def no_data(what: str) -> ValueError:
     )
 
 
-def check_writable(model_dir: str) -> None:
-    """Check that files can be written to `model_dir`, which is made if need be; other than local ones pass.
+def check_writable(folder: str, what: str) -> None:
+    """Check that files can be written to a folder, which is made if need be; other than local ones pass.
+
+    Args:
+        folder: a model_dir or a folder in it.
+        what: the files, for the message.
 
     Raises:
         OSError: they cannot.
     """
-    if "://" in model_dir:
+    if "://" in folder:
         return
     try:
-        os.makedirs(model_dir, exist_ok=True)
-        with tempfile.TemporaryFile(dir=model_dir):
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise OSError(
-            f"Cannot write checkpoints to the model_dir {model_dir!r}: {error}. Give another model_dir, or "
+            f"Cannot write {what} to the model_dir, in {folder!r}: {error}. Give another model_dir, or "
             "permission to write there."
         ) from error
 

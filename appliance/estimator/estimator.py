@@ -128,15 +128,18 @@ class Estimator:
             ValueError: both or a non-positive one of `steps` and `max_steps`; listeners without checkpoints;
                 no data; a checkpoint of another model.
             TypeError: hooks or listeners of another type.
+            OSError: model_dir cannot be written to.
             NanLossDuringTrainingError: the loss became NaN.
         """
         check_steps(steps=steps, max_steps=max_steps)
         hooks = checked_hooks(hooks)
         listeners = checked_listeners(saving_listeners)
-        if max_steps is not None and checkpoints.global_step(self.latest_checkpoint()) >= max_steps:
-            log.info("training_skipped", extra={"max_steps": max_steps, "reason": "reached already"})
+        done = 0 if max_steps is None else checkpoints.global_step(self.latest_checkpoint())
+        if max_steps is not None and done >= max_steps:
+            reason = "max_steps is reached already: raise it to train on"
+            log.info("training_skipped", extra={"max_steps": max_steps, "step": done, "reason": reason})
             return self
-        check_writable(self.model_dir)
+        check_writable(self.model_dir, "checkpoints")
         if steps is not None or max_steps is not None:
             hooks.append(tf.compat.v1.train.StopAtStepHook(steps, max_steps))
         with self._new_graph(training_device(self._config), self._config.train_distribute):
@@ -165,11 +168,13 @@ class Estimator:
             metrics by name as numpy scalars or arrays, with `loss` (the mean over batches) and `global_step`.
 
         Raises:
-            ValueError: `steps` is not positive, or there is no such checkpoint.
+            ValueError: `steps` is not positive, there is no such checkpoint, or it is of another model.
+            OSError: the folder of the summaries cannot be written to.
         """
         check_steps(steps=steps)
         hooks = checked_hooks(hooks)
         path = self._existing(checkpoint_path)
+        check_writable(self.eval_dir(name), "summaries")
         with self._new_graph(strategy=self._config.eval_distribute):
             results = self._evaluate_graph(input_fn, steps, hooks, path)
             step = int(results[tf.compat.v1.GraphKeys.GLOBAL_STEP])

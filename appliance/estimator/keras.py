@@ -130,6 +130,7 @@ class KerasModelFn:
         model = self._model
         features, weights = _without_weights(features)
         x = _inputs(model, features)
+        _check_dtypes(model, x)
         if mode != ModeKeys.PREDICT and labels is None:
             raise ValueError(
                 "The input_fn gave no labels. To train or evaluate, let it return (features, labels)."
@@ -243,3 +244,20 @@ def _inputs(model: Any, features: Any) -> Any:
             f"{sorted(features)}. Missing: {missing}. Name the features after the inputs."
         )
     return tf.nest.map_structure(lambda tensor: features[tensor.name], structure)
+
+
+def _check_dtypes(model: Any, x: Any) -> None:
+    """Check that strings are given where the model takes strings, and numbers where it takes numbers.
+
+    Raises:
+        ValueError: names the input that does not fit.
+    """
+    functional = getattr(model, "_functional", None) or model  # Of a sequential model, its layers.
+    tensors = tf.nest.flatten(x)
+    for wanted, given in zip(getattr(functional, "inputs", None) or [], tensors, strict=False):
+        if (wanted.dtype == "string") != (given.dtype == tf.string):
+            raise ValueError(
+                f"The feature for the model's input {wanted.name!r} has dtype {given.dtype.name}; the input "
+                f"takes {wanted.dtype}. Convert the feature in the input_fn, or give the model an input of "
+                f"dtype {given.dtype.name}, and a layer such as keras.layers.StringLookup for strings."
+            )

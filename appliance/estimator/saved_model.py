@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
+from appliance.estimator.checkpoints import restoring
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
 
 BuildModel = Callable[[Any, Any, str], EstimatorSpec]
@@ -53,8 +54,8 @@ class Exporter:
             as_text: whether to write saved_model.pbtxt in place of saved_model.pb.
 
         Raises:
-            ValueError: there is no receiver function, an unknown mode, or a variable that the checkpoint
-                lacks.
+            ValueError: there is no receiver function, or an unknown mode.
+            CheckpointMismatch: the checkpoint lacks a variable of a mode, or has it in another shape.
         """
         unknown = sorted(set(receiver_fns) - set(_TAGS))
         if unknown or not receiver_fns:
@@ -95,7 +96,8 @@ class Exporter:
             if spec.train_op is not None:
                 tf.compat.v1.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
             with tf.compat.v1.Session(config=self._session_config) as session:
-                self._restore(saver, session, mode)
+                with restoring(self._checkpoint_path, own_saver=spec.scaffold.saver is not None):
+                    saver.restore(session, self._checkpoint_path)
                 options = {
                     "signature_def_map": signatures,
                     "assets_collection": tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS),
@@ -107,15 +109,6 @@ class Exporter:
                     builder.add_meta_graph_and_variables(session, [_TAGS[mode]], **options)
                 else:
                     builder.add_meta_graph([_TAGS[mode]], **options)
-
-    def _restore(self, saver: Any, session: Any, mode: str) -> None:
-        try:
-            saver.restore(session, self._checkpoint_path)
-        except tf.errors.NotFoundError as error:
-            raise ValueError(
-                f"Could not load all variables of the {mode!r} graph from {self._checkpoint_path}. "
-                f"Train with a model_fn that makes the same ones, or leave this mode out. {error.message}"
-            ) from error
 
 
 def _signatures(receiver: Any, spec: EstimatorSpec, mode: str) -> dict[str, Any]:

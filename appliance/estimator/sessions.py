@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator.checkpoints import mismatch
+from appliance.estimator.checkpoints import restoring
 from appliance.estimator.executor import FastSessionCreator
 from appliance.estimator.hooks.schedule import may_trace
 from appliance.estimator.run_config import RunConfig
@@ -103,13 +103,5 @@ class _Explaining(tf.compat.v1.train.SessionCreator):
         Raises:
             CheckpointMismatch: the checkpoint lacks a variable, or has it in another shape.
         """
-        difference = mismatch(self._checkpoint_path, tf.compat.v1.global_variables())
-        if difference is not None and difference.shapes and not self._own_saver:
-            # Restoring would give the variable the other shape, and the model that of another.
-            raise difference
-        try:
+        with restoring(self._checkpoint_path, self._own_saver):
             return self._opener.create_session()
-        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-            if difference is None:
-                raise
-            raise difference from error

@@ -11,6 +11,8 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 from appliance.estimator.arguments import argument_names
 
 REDUCTIONS = ("auto", "sum", "sum_over_batch_size")
+_MOST_VALUES = 1000
+"""So many values of a tensor are told in an error: the wrong one may be any of a batch."""
 _LOSS_FN_ARGUMENTS = {"labels", "logits", "features", "loss_reduction"}
 
 
@@ -101,7 +103,9 @@ def checked(tensor: tf.Tensor, condition: tf.Tensor, message: str, *data: Any) -
         return tensor
     # The plain operation: tf.debugging.Assert would add a condition and a branch to every step.
     check = tf.raw_ops.Assert(
-        condition=condition, data=[tf.constant(message), *map(tf.convert_to_tensor, data)], summarize=8
+        condition=condition,
+        data=[tf.constant(message), *map(tf.convert_to_tensor, data)],
+        summarize=_MOST_VALUES,
     )
     with tf.control_dependencies([check]):
         return tf.identity(tensor)
@@ -187,7 +191,15 @@ def _checked_shape(tensor: tf.Tensor, allowed: Sequence[tf.Tensor], message: str
     return checked(tensor, fits, f"{message} expected_{name}_shape: ", allowed[0], f" {name}_shape: ", shape)
 
 
-def check_label_range(labels: tf.Tensor, n_classes: int, intro: str = "") -> tf.Tensor:
+_MORE_CLASSES = (
+    "Raise n_classes, correct the labels, or add them to the label_vocabulary: a label that is not in it "
+    "counts as -1."
+)
+
+
+def check_label_range(
+    labels: tf.Tensor, n_classes: int, intro: str = "", remedy: str = _MORE_CLASSES
+) -> tf.Tensor:
     """Return labels after checking `0 <= label <= n_classes - 1`; `intro` comes first in the message.
 
     Raises:
@@ -197,8 +209,8 @@ def check_label_range(labels: tf.Tensor, n_classes: int, intro: str = "") -> tf.
     low, high = tf.cast(0, labels.dtype), tf.cast(n_classes - 1, labels.dtype)
     inside = tf.reduce_all(tf.equal(labels, tf.clip_by_value(labels, low, high)))
     message = (
-        f"{intro}Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1} (0 <= label, label < n_classes); "
-        "a label that is not in the label_vocabulary counts as -1. Given: "
+        f"{intro}Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1} (0 <= label, label < n_classes). "
+        f"{remedy} Given: "
     )
     return checked(labels, inside, message, labels)
 

@@ -44,7 +44,9 @@ class LogisticRegressionHead(RegressionHead):
 
     def _processed_labels(self, logits: tf.Tensor, labels: Any) -> tf.Tensor:
         labels = super()._processed_labels(logits, labels)
-        return check_label_range(labels, 2, "Labels must be in range [0, 1]: ")
+        return check_label_range(
+            labels, 2, "Labels must be in range [0, 1]: ", "Let the input_fn return probabilities."
+        )
 
     def _default_losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

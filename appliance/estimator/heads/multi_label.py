@@ -105,7 +105,12 @@ class MultiLabelHead(SingleHead):
                     "Tensor. Use tf.sparse.from_dense in the input_fn, or give 0 or 1 for each class."
                 )
         labels = check_labels(labels, logits, self._n_classes)
-        return check_label_range(labels, 2, "labels must be an integer indicator Tensor, 0 or 1 a class: ")
+        return check_label_range(
+            labels,
+            2,
+            "labels must be an integer indicator Tensor, 0 or 1 a class: ",
+            "To list the classes of an example, return a SparseTensor of their ids.",
+        )
 
     def _indicator(self, labels: tf.SparseTensor) -> tf.Tensor:
         """Return 1 for each class that is listed, 0 elsewhere; int64."""
