@@ -20,7 +20,7 @@ from serving.manager import ModelConfig, ModelManager
 from tests.serving import saved_models
 
 T = TypeVar("T")
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 @pytest.fixture(scope="session")
