@@ -1,4 +1,10 @@
-"""A SQL model registry: immutable versions, labels that move by compare-and-set, gates, rollback."""
+"""A SQL model registry: immutable versions, labels that move by compare-and-set, gates, rollback.
+
+The records and errors come with the package, SQLAlchemy not before `Registry` is asked for: who only handles
+what a registry returned, or a command that talks to a server, starts at once.
+"""
+
+from typing import TYPE_CHECKING
 
 from registry.errors import RegistryError
 from registry.listings import ModelSummary, Page, VersionSummary
@@ -20,8 +26,10 @@ from registry.records import (
     Verification,
     Version,
 )
-from registry.store import Registry
 from registry.webhook_records import Delivery, Webhook
+
+if TYPE_CHECKING:
+    from registry.store import Registry
 
 __all__ = [
     "Approval",
@@ -48,3 +56,12 @@ __all__ = [
     "VersionSummary",
     "Webhook",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Registry` when it is asked for."""
+    if name == "Registry":
+        from registry.store import Registry
+
+        return Registry
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
