@@ -29,8 +29,8 @@ def data(size=16, seed=0, each=False, pad=0):
 
 
 def test_classifier_learns_the_last_step_of_sequences_of_any_length():
-    model = RNNClassifier(SIGNAL, units=[6], cell_type="gru", optimizer=tf.keras.optimizers.Adam(0.05))
-    model.train(lambda: data()(80))
+    model = RNNClassifier(SIGNAL, units=[16], cell_type="gru", optimizer=tf.keras.optimizers.Adam(0.05))
+    model.train(lambda: data()(200))
     assert model.evaluate(data(seed=1))["accuracy"] == 1.0
 
 
