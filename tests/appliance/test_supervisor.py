@@ -67,11 +67,11 @@ def test_stop_kills_what_does_not_listen_and_what_it_left_behind(tmp_path: Path)
     """A program that ignores SIGTERM is killed after its grace, with the children of its group."""
     started = tmp_path / "started"
     code = (
-        "import os, signal, subprocess, sys, time\n"
+        "import os, signal, subprocess, sys\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
         f"open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n{{child.pid}}\\n')\n"
-        "time.sleep(600)\n"
+        "signal.pause()\n"
     )
     supervisor = Supervisor([program(tmp_path, "trainer", code)], grace_seconds=0.2)
     supervisor.start()
@@ -85,10 +85,10 @@ def test_second_signal_ends_the_grace(tmp_path: Path) -> None:
     """Nobody has to wait for a program that will not listen."""
     started = tmp_path / "started"
     stubborn = (
-        "import os, signal, time\n"
+        "import os, signal\n"
         "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGUSR1))\n"
         f"open({str(started)!r}, 'w').write(str(os.getpid()))\n"
-        "while True: time.sleep(600)\n"
+        "while True: signal.pause()\n"
     )
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -108,14 +108,14 @@ def test_second_signal_ends_the_grace(tmp_path: Path) -> None:
 
 def test_programs_end_with_their_supervisor_even_when_it_is_killed(tmp_path: Path) -> None:
     started = tmp_path / "started"
-    child = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    child = f"import os, signal; open({str(started)!r}, 'w').write(str(os.getpid())); signal.pause()"
     code = (
-        "import sys, time\n"
+        "import signal, sys\n"
         "from pathlib import Path\n"
         "from appliance.supervisor import Program, Supervisor\n"
         f"command = [sys.executable, '-c', {child!r}]\n"
         f"Supervisor([Program('gateway', command, Path({str(tmp_path / 'log')!r}))]).start()\n"
-        "time.sleep(600)\n"
+        "signal.pause()\n"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         try:

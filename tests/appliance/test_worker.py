@@ -189,7 +189,7 @@ def test_process_that_dies_is_tried_again_and_given_up(house: House) -> None:
 
 def test_processes_of_a_job_die_with_their_worker(house: House) -> None:
     """Else two processes would train in one folder once the lease has run out."""
-    job = house.submit("import os, time\nprint(os.getpid())\ntime.sleep(600)\n")
+    job = house.submit("import os, threading\nprint(os.getpid())\nthreading.Event().wait()\n")
     with house.worker_process() as process:
         house.wait(job, lambda job: house.log(job))
         assert [worker.job for worker in house.store.workers()] == [job.id]
@@ -211,25 +211,26 @@ def test_job_and_worker_outlive_a_lost_database(
 ) -> None:
     """What the job says meanwhile is kept, and its lease holds."""
     house = House(tmp_path, database_url=postgres_url, lease_seconds=DEADLINE_SECONDS)
-    go = tmp_path / "go"
+    away, back = tmp_path / "away", tmp_path / "back"
+    os.mkfifo(away)
+    os.mkfifo(back)
+    # Opening a FIFO waits until the other side has opened it too.
     job = house.submit(
-        "import itertools, os, time\nfor number in itertools.count():\n"
-        "    print(number)\n    time.sleep(0.05)\n"
-        f"    if os.path.exists({str(go)!r}):\n        raise SystemExit(number)\n"
+        f"print('before')\nopen({str(away)!r}).close()\n"
+        f"for number in range(100):\n    print(number)\nopen({str(back)!r}).close()\n"
+        "print('after')\nraise SystemExit('told all')\n"
     )
     with house.worker():
         house.wait(job, lambda job: house.log(job))
         with unreachable(postgres_url):
+            away.open("w").close()
             until(lambda: "database_unavailable" in caplog.messages)
-        told = len(house.log(job))
-        house.wait(job, lambda job: len(house.log(job)) > told)
-        go.touch()
+            back.open("w").close()
         ended = house.wait(job)
     log = house.log(job)
     house.store.close()
-    last = int(str(ended.error).removeprefix("SystemExit: "))
-    assert ended.attempts == 1
-    assert log[: last + 1] == [str(number) for number in range(last + 1)]
+    assert (ended.error, ended.attempts) == ("SystemExit: told all", 1)
+    assert log[:102] == ["before", *map(str, range(100)), "after"]
 
 
 @contextmanager
@@ -250,7 +251,7 @@ def unreachable(postgres_url: str) -> Iterator[None]:
 
 
 LINE = """
-import os, time
+import os, threading
 import tensorflow as tf
 from appliance import estimator
 
@@ -269,17 +270,19 @@ def model_fn(features, labels, mode):
     error = tf.compat.v1.metrics.mean_absolute_error(labels, y)
     return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops={"error": error})
 
-class Pace(estimator.SessionRunHook):
-    '''Says where training starts, and holds it up until the file `go` is there.'''
-    def __init__(self, go):
-        self.go = go
+class Hold(estimator.SessionRunHook):
+    '''Says where training starts, and does not let it go beyond `step` unless the file `go` is there.'''
+    def __init__(self, step, go):
+        self.last, self.go = step, go
     def begin(self):
-        self.step = tf.compat.v1.train.get_global_step()
+        self.variable = tf.compat.v1.train.get_global_step()
     def after_create_session(self, session, coord):
-        print("training starts at step", session.run(self.step))
+        self.step = session.run(self.variable)
+        print("training starts at step", self.step)
     def before_run(self, run_context):
-        if not os.path.exists(self.go):
-            time.sleep(0.05)
+        if self.step == self.last and not os.path.exists(self.go):
+            threading.Event().wait()
+        self.step += 1
 
 def inputs():
     return estimator.export.build_raw_serving_input_receiver_fn(
@@ -290,7 +293,8 @@ def experiment(run_config, params):
         return params["bad"]
     return estimator.Experiment(
         estimator.Estimator(model_fn, config=run_config), data, data, train_steps=params["steps"],
-        train_monitors=[Pace(params["go"])], eval_steps=1, eval_delay_secs=0, continuous_eval_throttle_secs=0,
+        train_monitors=[Hold(params.get("hold_at"), params.get("go"))], eval_steps=1, eval_delay_secs=0,
+        continuous_eval_throttle_secs=0,
         export_strategies=[estimator.make_export_strategy(inputs)])
 
 def fails_in_training(run_config, params):
@@ -324,7 +328,7 @@ def test_job_of_a_killed_worker_goes_on_from_its_checkpoint_and_registers_once(
         registry.set_gate("line", "production", ["error <= -1"], actor="test")
         job = house.submit(
             LINE,
-            params={"steps": 400, "go": str(tmp_path / "go")},
+            params={"steps": 400, "hold_at": 200, "go": str(tmp_path / "go")},
             run_config={"save_checkpoints_steps": 10},
             model="line",
             promote="production",
@@ -419,9 +423,9 @@ def test_job_that_finds_no_room_to_unpack_is_tried_again(
     assert "No space left on device. Make room there" in outcome.error
 
 
-def test_stopped_job_keeps_a_checkpoint_whether_it_is_to_go_on_or_not(house: House, tmp_path: Path) -> None:
+def test_stopped_job_keeps_a_checkpoint_whether_it_is_to_go_on_or_not(house: House) -> None:
     """SIGTERM to the worker puts its job back into the queue; cancelling ends it. Neither loses a step."""
-    job = house.submit(LINE, params={"steps": 100_000, "go": str(tmp_path / "go")})
+    job = house.submit(LINE, params={"steps": 1_000_000_000})
     with house.worker_process() as process:
         house.wait(job, lambda job: "train" in job.progress)
         process.send_signal(signal.SIGTERM)
