@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import copy
 import sys
@@ -32,7 +33,7 @@ def current_training_scope() -> str:
     return _scope.get()
 
 
-class GraphOptimizer:
+class GraphOptimizer(abc.ABC):
     """An optimizer that adds its update to the current graph, in the style of Keras 2.
 
     Variables are named as tf.estimator's V2 classes name them: `training/<name>/<hyper-parameter>` (scalars,
@@ -48,9 +49,6 @@ class GraphOptimizer:
 
     Source: `tf.keras.optimizers.legacy.Optimizer` (Keras 2).
     """
-
-    slots: Mapping[str, str] = MappingProxyType({})
-    """Slot name to the attribute that holds its initial value ('' for zero)."""
 
     def __init__(
         self,
@@ -102,11 +100,20 @@ class GraphOptimizer:
         """
         return [self.apply_gradients(gradients(loss, params))]
 
+    @abc.abstractmethod
     def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tf.Operation:
-        """Return the operation that applies the gradients, then adds one to `iterations`.
+        """Return the operation that applies the gradients, then adds one to `iterations`."""
 
-        In a replica of a distribution strategy, the gradients of all replicas are summed first.
-        """
+
+class UpdateRule(GraphOptimizer):
+    """An optimizer that moves each variable by itself, from its gradient and its slots."""
+
+    slots: Mapping[str, str] = MappingProxyType({})
+    """Slot name to the attribute that holds its initial value ('' for zero)."""
+
+    def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tf.Operation:
+        """See `GraphOptimizer`. In a replica of a distribution strategy, the gradients of all replicas are
+        summed first."""
         pairs = self._clip(grads_and_vars)
         replica = tf.distribute.get_replica_context()
         # What merge_call calls runs in another thread, which does not see this one's scope.
@@ -153,17 +160,17 @@ class GraphOptimizer:
         """Return the tensors that the updates of all variables share, from the hyper-parameters."""
         return hypers
 
+    @abc.abstractmethod
     def apply_dense(
         self, gradient: tf.Tensor, variable: Any, slots: Mapping[str, Any], shared: Mapping[str, Any]
     ) -> Any:
         """Return the operation that updates one variable."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def apply_sparse(
         self, gradient: tf.IndexedSlices, variable: Any, slots: Mapping[str, Any], shared: Mapping[str, Any]
     ) -> Any:
         """Return the operation that updates some rows of one variable; `gradient` may repeat rows."""
-        raise NotImplementedError
 
     def _hyper_values(self, scope: str) -> dict[str, tf.Tensor]:
         values = {}

@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from appliance.estimator.optimizers.base import GraphOptimizer, sum_duplicates
+from appliance.estimator.optimizers.base import GraphOptimizer, UpdateRule, sum_duplicates
 
 Tensors = Mapping[str, Any]
 
 
-class Adagrad(GraphOptimizer):
+class Adagrad(UpdateRule):
     """Adagrad: `accumulator += g^2; variable -= learning_rate * g / (sqrt(accumulator) + epsilon)`.
 
     References:
@@ -37,7 +37,7 @@ class Adagrad(GraphOptimizer):
         self.epsilon = epsilon
 
     def apply_dense(self, gradient: tf.Tensor, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         return tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle,
             accum=slots["accumulator"].handle,
@@ -47,7 +47,7 @@ class Adagrad(GraphOptimizer):
         )
 
     def apply_sparse(self, gradient: tf.IndexedSlices, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         values, rows = sum_duplicates(gradient)
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=variable.handle,
@@ -59,7 +59,7 @@ class Adagrad(GraphOptimizer):
         )
 
 
-class Adam(GraphOptimizer):
+class Adam(UpdateRule):
     """Adam, with the epsilon of section 2.1's last formula ("epsilon hat"). All rows decay, also where the
     gradient is sparse.
 
@@ -94,7 +94,7 @@ class Adam(GraphOptimizer):
         return {**hypers, **powers}
 
     def apply_dense(self, gradient: tf.Tensor, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         arguments = {
             "var": variable.handle,
             "m": slots["m"].handle,
@@ -112,12 +112,12 @@ class Adam(GraphOptimizer):
         return tf.raw_ops.ResourceApplyAdam(**arguments)
 
     def apply_sparse(self, gradient: tf.IndexedSlices, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`. Every row moves at every step, so one dense pass is cheapest."""
+        """See `UpdateRule`. Every row moves at every step, so one dense pass is cheapest."""
         dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
         return self.apply_dense(dense, variable, slots, shared)
 
 
-class Ftrl(GraphOptimizer):
+class Ftrl(UpdateRule):
     """Follow the regularised leader, proximal, with `beta` folded into the L2 strength.
 
     References:
@@ -180,14 +180,14 @@ class Ftrl(GraphOptimizer):
         return arguments
 
     def apply_dense(self, gradient: tf.Tensor, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         arguments = self._arguments(variable, slots, shared)
         if "l2_shrinkage" in arguments:
             return tf.raw_ops.ResourceApplyFtrlV2(grad=gradient, **arguments)
         return tf.raw_ops.ResourceApplyFtrl(grad=gradient, **arguments)
 
     def apply_sparse(self, gradient: tf.IndexedSlices, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         arguments = self._arguments(variable, slots, shared)
         values, rows = sum_duplicates(gradient)
         if "l2_shrinkage" in arguments:
@@ -195,7 +195,7 @@ class Ftrl(GraphOptimizer):
         return tf.raw_ops.ResourceSparseApplyFtrl(grad=values, indices=rows, **arguments)
 
 
-class RMSprop(GraphOptimizer):
+class RMSprop(UpdateRule):
     """RMSprop, plain, with momentum, or centered. With a sparse gradient all rows of `rms` decay, but only
     its rows move.
 
@@ -234,7 +234,7 @@ class RMSprop(GraphOptimizer):
         }
 
     def apply_dense(self, gradient: tf.Tensor, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         if self.momentum:
             arguments = self._arguments(variable, slots, shared)
             if self.centered:
@@ -251,7 +251,7 @@ class RMSprop(GraphOptimizer):
         return variable.assign_sub(step, read_value=False)
 
     def apply_sparse(self, gradient: tf.IndexedSlices, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         values, rows = sum_duplicates(gradient)
         if self.momentum:
             arguments = self._arguments(variable, slots, shared)
@@ -266,7 +266,7 @@ class RMSprop(GraphOptimizer):
         return tf.raw_ops.ResourceScatterAdd(resource=variable.handle, indices=rows, updates=step)
 
 
-class SGD(GraphOptimizer):
+class SGD(UpdateRule):
     """Gradient descent, with momentum or Nesterov's momentum on request.
 
     References:
@@ -290,7 +290,7 @@ class SGD(GraphOptimizer):
         self.slots = {"momentum": ""} if momentum else {}
 
     def apply_dense(self, gradient: tf.Tensor, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         if not self.momentum:
             return tf.raw_ops.ResourceApplyGradientDescent(
                 var=variable.handle, alpha=shared["learning_rate"], delta=gradient
@@ -305,7 +305,7 @@ class SGD(GraphOptimizer):
         )
 
     def apply_sparse(self, gradient: tf.IndexedSlices, variable: Any, slots: Tensors, shared: Tensors) -> Any:
-        """See `GraphOptimizer`."""
+        """See `UpdateRule`."""
         if not self.momentum:
             return tf.raw_ops.ResourceScatterAdd(
                 resource=variable.handle,
