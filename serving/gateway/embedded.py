@@ -10,7 +10,7 @@ from serving.dataplane import DataPlane, ModelSpec
 from serving.dispatch import Dispatcher
 from serving.errors import InvalidInput
 from serving.manager import InUse, ModelManager, VersionStatus
-from serving.model_server.grpc_service import Registry, add_services
+from serving.model_server.grpc_service import ServiceHost, add_services
 from serving.model_server.rest import RESTApp
 from serving.routing import Routes
 from serving.runtime import EmbeddedRuntime
@@ -45,7 +45,7 @@ class EmbeddedPath:
         self._dispatcher = Dispatcher.suited_to(runtime.manager.loading.batching)
         self.rest = RESTApp(self._dataplane, dispatcher=self._dispatcher)
 
-    def add_services(self, server: Registry) -> None:
+    def add_services(self, server: ServiceHost) -> None:
         """Add PredictionService and ModelService."""
         add_services(server, self._dataplane, dispatcher=self._dispatcher, with_health=False)
 

@@ -14,7 +14,7 @@ from serving.gateway.counting import COUNTED, counted
 from serving.grpc_transport import CallDetails, Limits, Refusal, Server
 from serving.grpc_transport.sockets import bind
 from serving.metrics import Metrics
-from serving.model_server.grpc_service import Registry, add_reflection
+from serving.model_server.grpc_service import ServiceHost, add_reflection
 
 _HEALTH = "/grpc.health.v1.Health/"
 _RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
@@ -51,7 +51,7 @@ class GRPCServer:
         metrics: where predictions are counted.
     """
 
-    def __init__(self, access: Access, add_services: Callable[[Registry], None], metrics: Metrics) -> None:
+    def __init__(self, access: Access, add_services: Callable[[ServiceHost], None], metrics: Metrics) -> None:
         self._server = Server(Limits(), gate=_Gate(access, metrics))
         add_services(self._server)
         self._health = health.aio.HealthServicer()

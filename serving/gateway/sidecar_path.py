@@ -8,7 +8,7 @@ from serving.gateway.grpc_forward import GRPCForwarder
 from serving.gateway.http_pool import HTTPPool
 from serving.gateway.in_flight import InFlight
 from serving.gateway.rest_forward import RESTForwarder
-from serving.model_server.grpc_service import Registry
+from serving.model_server.grpc_service import ServiceHost
 from serving.routing import Routes
 from serving.sidecar import SidecarRuntime
 
@@ -24,7 +24,7 @@ class SidecarPath:
         self._grpc = GRPCForwarder(runtime.grpc_address, routes, self._in_flight, on_trouble)
         self.rest = RESTForwarder(self._pool, routes, self._in_flight, on_trouble)
 
-    def add_services(self, server: Registry) -> None:
+    def add_services(self, server: ServiceHost) -> None:
         """Add PredictionService and ModelService."""
         server.add_generic_rpc_handlers((self._grpc,))
 

@@ -49,7 +49,7 @@ Handler = Callable[[bytes], Awaitable[Any]]
 Reload = Callable[[bytes], Awaitable[None]]
 
 
-class Registry(Protocol):
+class ServiceHost(Protocol):
     """What services are added to: a server of either kind."""
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Any) -> None:
@@ -60,7 +60,7 @@ class Registry(Protocol):
 
 
 def add_services(
-    server: Registry,
+    server: ServiceHost,
     dataplane: DataPlane,
     *,
     dispatcher: Dispatcher | None = None,
@@ -98,7 +98,7 @@ def add_services(
         add_reflection(names, server)
 
 
-def add_reflection(services: Iterable[str], server: Registry) -> None:
+def add_reflection(services: Iterable[str], server: ServiceHost) -> None:
     """Let a server say what services it has, and of what messages they are made."""
     servicer = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
