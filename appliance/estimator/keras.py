@@ -12,6 +12,7 @@ from tensorflow.python.saved_model.model_utils import export_utils
 from appliance.estimator.eager_values import eagerly
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.export import PredictOutput
+from appliance.estimator.keras_losses import replica_losses, whole_loss
 from appliance.estimator.keras_state import (
     GraphState,
     Names,
@@ -143,7 +144,8 @@ class KerasModelFn:
             with eagerly():
                 model.reset_metrics()
         state = GraphState(model, self._names.variables(model_variables(model)), self._initial, mode)
-        with state.scope() as scope:
+        # The losses include those that layers add in the call.
+        with state.scope() as scope, replica_losses(shares=mode == ModeKeys.TRAIN):
             training = {"training": mode == ModeKeys.TRAIN} if model._call_has_training_arg else {}
             outputs = model(x, **training)
             loss = None
@@ -157,7 +159,7 @@ class KerasModelFn:
         return EstimatorSpec(
             mode,
             predictions=predictions,
-            loss=loss,
+            loss=whole_loss(loss) if mode == ModeKeys.TRAIN else loss,
             train_op=self._train_op(loss, state, scope) if mode == ModeKeys.TRAIN else None,
             eval_metric_ops=self._metrics(loss, state, scope) if mode == ModeKeys.EVAL else None,
             export_outputs=self._exports(predictions) if mode == ModeKeys.PREDICT else None,
@@ -165,8 +167,9 @@ class KerasModelFn:
         )
 
     def _train_op(self, loss: Any, state: GraphState, scope: Any) -> Any:
-        # As in fit, variables that the loss does not depend on stay as they are.
-        train_op = minimize(loss, self._model.optimizer, state.trainable)
+        # As in fit, variables that the loss does not depend on stay as they are. The loss is the replica's
+        # share already.
+        train_op = minimize(loss, self._model.optimizer, state.trainable, loss_reduction="sum")
         return tf.group(train_op, *state.updates(scope, loss))
 
     def _metrics(self, loss: Any, state: GraphState, scope: Any) -> dict[str, Any]:

@@ -106,10 +106,14 @@ class GraphState:
         self.feeds[first] = value
         if trainable:
             project = None if constraint is None else self._projection(constraint)
-            return tf.compat.v1.get_variable(name, initializer=first, use_resource=True, constraint=project)
+            return tf.compat.v1.get_variable(
+                name, dtype=first.dtype, initializer=first, use_resource=True, constraint=project
+            )
         aggregation = tf.VariableAggregation
         return tf.compat.v1.get_variable(
             name,
+            # Said, for the replicas after the first: they find the variable.
+            dtype=first.dtype,
             initializer=first,
             trainable=False,
             use_resource=True,
