@@ -44,6 +44,20 @@ def check_steps(steps: int | None, max_steps: int | None = None) -> None:
             raise ValueError(f"Must specify {name} > 0, given: {value}")
 
 
+def check_one_replica(model: str) -> None:
+    """Check that a model whose steps cannot be summed over replicas is trained by one.
+
+    Raises:
+        ValueError: a strategy is training several.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        raise ValueError(
+            f"{model} is trained by one replica, but RunConfig.train_distribute makes {replicas}. Leave it "
+            "out; a cluster with parameter servers, described in TF_CONFIG, can train it."
+        )
+
+
 def no_data(what: str) -> ValueError:
     """Return the error of an input_fn without data."""
     return ValueError(

@@ -47,6 +47,15 @@ class Cluster:
     global_id: int | None
 
 
+def spans_workers(strategy: Any) -> bool:
+    """Return whether this is a strategy with which several processes train together."""
+    return isinstance(
+        strategy,
+        tf.distribute.MultiWorkerMirroredStrategy
+        | tf.compat.v1.distribute.experimental.MultiWorkerMirroredStrategy,
+    )
+
+
 def read_tf_config() -> dict[str, Any]:
     """Return the content of the environment variable TF_CONFIG, `{}` when it is not set.
 
@@ -63,8 +72,12 @@ def read_tf_config() -> dict[str, Any]:
     return config
 
 
-def cluster_from(config: Mapping[str, Any]) -> Cluster:
+def cluster_from(config: Mapping[str, Any], worker_leads: bool = False) -> Cluster:
     """Return the place in the cluster that a parsed TF_CONFIG describes.
+
+    Args:
+        config: the content of TF_CONFIG.
+        worker_leads: whether, where there is no chief, the first worker is one.
 
     Raises:
         ValueError: the task, its index, or the nodes of the cluster do not fit together.
@@ -76,6 +89,8 @@ def cluster_from(config: Mapping[str, Any]) -> Cluster:
     chief = TaskType.MASTER if TaskType.MASTER in spec.jobs else TaskType.CHIEF
     if chief == TaskType.MASTER and TaskType.CHIEF in spec.jobs:
         raise ValueError("If `master` node exists in `cluster`, job `chief` is not supported.")
+    if worker_leads and chief not in spec.jobs and TaskType.WORKER in spec.jobs:
+        chief = TaskType.WORKER
     task_type, task_id = _checked_task(spec, task, chief)
     if task_type == TaskType.EVALUATOR:
         if chief == TaskType.MASTER:
@@ -96,11 +111,11 @@ def cluster_from(config: Mapping[str, Any]) -> Cluster:
         spec=spec,
         task_type=task_type,
         task_id=task_id,
-        is_chief=task_type == chief,
+        is_chief=task_type == chief and task_id == 0,
         master=_session_master(spec, task_type, task_id, config),
         evaluation_master="",
         num_ps_replicas=len(tasks.get(TaskType.PS, ())),
-        num_worker_replicas=len(tasks.get(TaskType.WORKER, ())) + len(tasks.get(chief, ())),
+        num_worker_replicas=sum(len(tasks.get(job, ())) for job in {TaskType.WORKER, chief}),
         global_id=_global_id(spec, task_type, task_id, chief),
     )
 
@@ -131,7 +146,7 @@ def _checked_task(spec: Any, task: Mapping[str, Any], chief: str) -> tuple[str, 
         raise ValueError(
             f'If "cluster" is set in TF_CONFIG, it must have one "{chief}" node. Given: {spec.as_dict()}'
         )
-    if len(spec.job_tasks(chief)) > 1:
+    if chief != TaskType.WORKER and len(spec.job_tasks(chief)) > 1:
         raise ValueError(
             f'The "cluster" in TF_CONFIG must have only one "{chief}" node. Given: {spec.as_dict()}'
         )

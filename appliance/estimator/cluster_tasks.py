@@ -1,4 +1,4 @@
-"""What a process does as a task of a cluster with parameter servers, as TF_CONFIG makes it one."""
+"""What a process does as a task of a cluster, as TF_CONFIG makes it one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from appliance.estimator import checkpoints
-from appliance.estimator.cluster import TaskType
+from appliance.estimator.cluster import TaskType, spans_workers
 from appliance.estimator.evaluation_policy import TrainingEnd
 from appliance.estimator.json_state import read_json, write_json
 from appliance.estimator.run_config import RunConfig
@@ -28,7 +28,8 @@ def start_server(config: RunConfig) -> Any:
     """Start this task's server, through which the tasks of the cluster reach one another.
 
     Returns:
-        the `tf.distribute.Server`; None where the cluster is this process alone, which needs none.
+        the `tf.distribute.Server`; None where the cluster is this process alone, which needs none, and where
+        the strategy brings its own.
 
     Raises:
         ValueError: TF_CONFIG describes no cluster, or one that cannot train.
@@ -38,12 +39,13 @@ def start_server(config: RunConfig) -> Any:
             "Could not start a server: this process is no task of a cluster. Describe the cluster, and the "
             "task of this process, in TF_CONFIG."
         )
-    if not config.master:
+    if not config.master or spans_workers(config.train_distribute):
         return None
     if config.num_ps_replicas == 0:
         raise ValueError(
             f"The cluster in TF_CONFIG has no parameter server: {config.cluster_spec.as_dict()}. Its tasks "
-            'could share no variables. Add a "ps" task.'
+            'could share no variables. Add a "ps" task, or give RunConfig a train_distribute of '
+            "tf.distribute.MultiWorkerMirroredStrategy."
         )
     gpu_options = config.session_config.gpu_options if config.session_config else None
     server = tf.distribute.Server(
@@ -59,7 +61,7 @@ def start_server(config: RunConfig) -> Any:
 
 def worker_delay_seconds(config: RunConfig) -> float:
     """Return how long a worker waits before it trains, so that not all begin with the same first steps."""
-    if config.task_type != TaskType.WORKER:
+    if config.task_type != TaskType.WORKER or spans_workers(config.train_distribute):
         return 0
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECONDS if longest is None else longest

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from appliance.estimator import checkpoints
+from appliance.estimator.cluster import spans_workers
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.hooks.stopping import StopAtCheckpoint, StopWhen, StopWithChief
 from appliance.estimator.summaries import scalar_events
@@ -50,9 +51,11 @@ def make_early_stopping_hook(
             f"Given: {run_every_secs} s and {run_every_steps} steps; set the other to None."
         )
     config = estimator.config
+    in_step = spans_workers(config.train_distribute)
     if not config.is_chief:
-        return StopWithChief()
-    workers = config.num_worker_replicas > 1
+        # Workers that train in step hear of the end of any of them anyway.
+        return tf.compat.v1.train.SessionRunHook() if in_step else StopWithChief()
+    workers = config.num_worker_replicas > 1 and not in_step
     return StopWhen(should_stop_fn, run_every_secs, run_every_steps, tells_workers=workers)
 
 
@@ -60,6 +63,8 @@ def make_stop_at_checkpoint_step_hook(
     estimator: Estimator, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.compat.v1.train.SessionRunHook:
     """Return a hook that ends training at `last_step`, on workers only once a checkpoint has it.
+
+    Workers that train in step end there all at once.
 
     Args:
         wait_after_file_check_secs: pause of a worker between two looks at the checkpoints, in seconds.
@@ -71,7 +76,8 @@ def make_stop_at_checkpoint_step_hook(
     """
     if last_step is None:
         raise ValueError("last_step must be specified. Given: None")
-    if estimator.config.is_chief:
+    config = estimator.config
+    if config.is_chief or spans_workers(config.train_distribute):
         return tf.compat.v1.train.StopAtStepHook(last_step=last_step)
 
     def newest() -> int:

@@ -20,6 +20,7 @@ from appliance.estimator.checks import (
     checked_listeners,
     no_data,
 )
+from appliance.estimator.cluster import spans_workers
 from appliance.estimator.cluster_tasks import training_device
 from appliance.estimator.eager_values import eagerly
 from appliance.estimator.evaluation import Evaluation
@@ -355,7 +356,7 @@ class Estimator:
         share = input_share(self._config) if mode == ModeKeys.TRAIN else None
         optional = {"mode": mode, "params": self.params, "config": self.config, "input_context": share}
         if mode == ModeKeys.TRAIN:
-            return distribute.training_inputs(self._config.train_distribute, input_fn, optional)
+            return distribute.training_inputs(self._config, input_fn, optional)
         strategy = self._config.eval_distribute if mode == ModeKeys.EVAL else None
         return replicated_evaluation.evaluation_inputs(strategy, input_fn, optional)
 
@@ -377,16 +378,19 @@ class Estimator:
 
         inputs = self._inputs(input_fn, ModeKeys.TRAIN)
         with contextlib.closing(inputs):
-            spec = distribute.training_spec(self._config.train_distribute, build, inputs)
+            spec = distribute.training_spec(self._config, build, inputs)
             self._start_warm(self.latest_checkpoint())
             add_loss_summary(spec.loss)
             checkpoints.add_saver(self._config, spec.scaffold)
             all_hooks = [*inputs.hooks(), *training_hooks(self._config, spec, hooks, listeners)]
+            if inputs.agreement is not None:
+                all_hooks.append(inputs.agreement.hook())
             loop = TrainingLoop(
                 train_op=spec.train_op,
                 loss=spec.loss,
                 global_step=tf.compat.v1.train.get_global_step(),
                 hooks=all_hooks,
+                agreement=inputs.agreement,
             )
             opener = training_session(self._config, spec, all_hooks)
             with hooked_session(opener, all_hooks) as (session, coordinator):
@@ -407,7 +411,9 @@ class Estimator:
             self._start_warm(path)
             wanted = following(chosen(spec.predictions, keys), inputs.features)
             all_hooks = [*inputs.hooks(), *hooks, *spec.prediction_hooks]
-            opener = restoring_session(self._config, spec, path, self._config.master)
+            # Workers that train together each predict by themselves.
+            master = "" if spans_workers(self._config.train_distribute) else self._config.master
+            opener = restoring_session(self._config, spec, path, master)
             with hooked_session(opener, all_hooks) as (session, coordinator):
                 yield HookedFetches(session, coordinator, wanted, all_hooks)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import tensorflow as tf
 
 from appliance.estimator.add_metrics import add_metrics
+from appliance.estimator.cluster import spans_workers
 from appliance.estimator.cluster_tasks import (
     AnnouncedEnd,
     announced_end,
@@ -184,7 +185,9 @@ class Experiment:
             return self._run_training(max_steps=self._train.max_steps)
         start_server(config)
         hooks = []
-        if delay_secs is None and self._delay_workers_by_global_step:
+        # Workers that train in step begin with the same step: none waits for another's.
+        alone = not spans_workers(config.train_distribute)
+        if delay_secs is None and self._delay_workers_by_global_step and alone:
             hooks.append(tf.compat.v1.train.GlobalStepWaiterHook(_step_to_join_at(config.task_id)))
         else:
             _sleep(worker_delay_seconds(config) if delay_secs is None else delay_secs)

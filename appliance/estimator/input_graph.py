@@ -27,6 +27,8 @@ class Inputs(NamedTuple):
         initializer: the operation that starts (or restarts) the data; None when there is no Dataset.
         endless: whether the data can never run out, because nothing in it is a Dataset or a queue.
         arrays: what the data takes from this process; released when the run is over.
+        agreement: what the workers that train together settle before each step; None for one that trains
+            alone.
     """
 
     features: Any
@@ -34,6 +36,7 @@ class Inputs(NamedTuple):
     initializer: Any
     endless: bool
     arrays: HostArrays
+    agreement: Any = None
 
     def close(self) -> None:
         """Let go of the arrays."""

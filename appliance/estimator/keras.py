@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from tensorflow.python.saved_model.model_utils import export_utils
 from appliance.estimator.eager_values import eagerly
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.export import PredictOutput
-from appliance.estimator.keras_losses import replica_losses, whole_loss
+from appliance.estimator.keras_losses import loss_shares, whole_loss
 from appliance.estimator.keras_state import (
     GraphState,
     Names,
@@ -145,7 +146,8 @@ class KerasModelFn:
                 model.reset_metrics()
         state = GraphState(model, self._names.variables(model_variables(model)), self._initial, mode)
         # The losses include those that layers add in the call.
-        with state.scope() as scope, replica_losses(shares=mode == ModeKeys.TRAIN):
+        shares = loss_shares() if mode == ModeKeys.TRAIN else contextlib.nullcontext()
+        with state.scope() as scope, shares:
             training = {"training": mode == ModeKeys.TRAIN} if model._call_has_training_arg else {}
             outputs = model(x, **training)
             loss = None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute.values import DistributedVariable
 
 _KERAS_VARIABLES = "keras.src.backend.tensorflow.core"
 
@@ -27,6 +28,12 @@ def keras_in_graph() -> Iterator[list[Any]]:
         if owner is None:
             return next_creator(**settings)
         settings["constraint"] = Constraint(owner)  # Keras leaves it to its own optimizers.
+        if not owner.trainable and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            # Each replica moves its own averages; their mean is what is saved.
+            floating = tf.as_dtype(settings["dtype"]).is_floating
+            mean, first = tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPLICA
+            settings["synchronization"] = tf.VariableSynchronization.ON_READ
+            settings["aggregation"] = mean if floating else first
         if settings.get("name") != owner.name:  # An optimizer that is named otherwise.
             variable = next_creator(**settings)
         else:
@@ -66,11 +73,21 @@ def pending_updates(variables: Sequence[Any]) -> list[Any]:
     runs: Keras 3 has no list of them, as Keras 2 had.
     """
     return [
-        consumer
+        assignment
         for variable in variables
         if not variable.trainable and hasattr(variable, "handle")
+        for assignment in assignments(variable)
+    ]
+
+
+def assignments(variable: Any) -> list[Any]:
+    """Return the operations that assign to a variable, or to this replica's copy of it, but initially."""
+    copies = variable.values if isinstance(variable, DistributedVariable) else (variable,)
+    initial = {copy.initializer for copy in copies}
+    return [
+        consumer
         for consumer in variable.handle.consumers()
-        if consumer.type.startswith("Assign") and consumer != variable.initializer
+        if consumer.type.startswith("Assign") and consumer not in initial
     ]
 
 

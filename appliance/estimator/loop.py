@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -182,14 +183,18 @@ class TrainingLoop:
         hooks: all hooks in the order in which they are to be called. Those that `hooks.schedule` knows are
             called when they are due; a NanTensorHook on `loss` only when the loss is NaN; all others at every
             step.
+        agreement: what several workers settle before each step; None for one that trains alone.
     """
 
-    def __init__(self, *, train_op: Any, loss: Any, global_step: Any, hooks: Sequence[Any]) -> None:
+    def __init__(
+        self, *, train_op: Any, loss: Any, global_step: Any, hooks: Sequence[Any], agreement: Any = None
+    ) -> None:
         with tf.control_dependencies([train_op]):
             self._step_after = tf.identity(global_step.read_value(), name="step_after_training")
         self._global_step = global_step
         self._loss = loss
         self._hooks = tuple(hooks)
+        self._agreement = agreement
         for hook in self._hooks:
             if isinstance(hook, LossFollower):
                 hook.loop = self
@@ -207,8 +212,10 @@ class TrainingLoop:
             NanLossDuringTrainingError: the loss became NaN (from the NanTensorHook).
         """
         training = _Training(self, session, coordinator)
+        others = self._agreement
         try:
-            training.run()
+            with contextlib.nullcontext() if others is None else others.between_workers(session):
+                training.run()
         except NanLossDuringTrainingError as error:
             error.add_note(
                 f"The loss became NaN at step {int(training.step)}. Lower the learning rate or clip "
@@ -255,7 +262,7 @@ class _Training:
 
     def run(self) -> None:
         """Run steps until told to stop, or the input ends."""
-        should_stop = self._coordinator.should_stop
+        should_stop = self._should_stop()
         call = self._runner.call
         loop = self._loop
         now = time.time()
@@ -279,6 +286,21 @@ class _Training:
             loop.data_ended = True
             return
         self._coordinator.raise_requested_exception()
+
+    def _should_stop(self) -> Callable[[], bool]:
+        """Return what is asked before each step whether it is not to be made."""
+        agreement, stopped = self._loop._agreement, self._coordinator.should_stop
+        if agreement is None:
+            return stopped
+
+        def stopped_or_others_have() -> bool:
+            if stopped():
+                return True
+            going_on = agreement.goes_on()
+            self._loop.data_ended = agreement.out_of_data
+            return not going_on
+
+        return stopped_or_others_have
 
     def _is_due(self, schedule: Schedule, step: int, now: float) -> bool:
         due = schedule.due()

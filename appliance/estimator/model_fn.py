@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
 from appliance.estimator.arguments import argument_names
-from appliance.estimator.keras_layers import keras_in_graph, pending_updates
+from appliance.estimator.keras_layers import assignments, keras_in_graph, pending_updates
 
 log = logging.getLogger("appliance.estimator")
 
@@ -228,14 +228,7 @@ def _keras_metric_pair(metric: Any) -> tuple[Any, Any]:
     variables = [getattr(variable, "value", variable) for variable in metric.variables]
     if any(variable.graph is not graph for variable in variables):
         raise _foreign("eval_metric_ops", metric.name)
-    updates = [
-        consumer
-        for variable in variables
-        for consumer in variable.handle.consumers()
-        if consumer.type.startswith("Assign")
-        and consumer != variable.initializer
-        and _is_of_replica(consumer)
-    ]
+    updates = [update for variable in variables for update in assignments(variable) if _is_of_replica(update)]
     if not updates:
         raise ValueError(
             f'Please call update_state(...) on the "{metric.name}" metric before giving it to EstimatorSpec.'

@@ -8,15 +8,13 @@ Where the data ends in the middle of a round, the replicas without a batch do no
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.ops import resource_variable_ops
 
 from appliance.estimator.columnar import columnar
-from appliance.estimator.distribute import leave_out_copies
+from appliance.estimator.distributed_variables import leave_out_copies, one_copy_of_metrics
 from appliance.estimator.evaluation import metrics_of
 from appliance.estimator.input_graph import (
     Inputs,
@@ -26,9 +24,8 @@ from appliance.estimator.input_graph import (
     prefetched,
     split,
 )
+from appliance.estimator.keras_losses import keras_losses_as_on_one_device
 from appliance.estimator.model_fn import EstimatorSpec
-
-_KERAS_METRICS = "keras.src.metrics.metric"
 
 
 class Turn(NamedTuple):
@@ -110,7 +107,7 @@ def evaluation_spec(
         specs.append(spec)
         metrics.append(metrics_of(spec))
 
-    with tf.variable_creator_scope(_one_copy_of_metrics):
+    with keras_losses_as_on_one_device(), tf.variable_creator_scope(one_copy_of_metrics):
         strategy.extended.call_for_each_replica(replica)
     leave_out_copies()
     updates = [[update for _, update in each.values()] for each in metrics]
@@ -120,24 +117,6 @@ def evaluation_spec(
         for name, (value, _) in metrics[0].items()
     }
     return specs[0], together
-
-
-def _one_copy_of_metrics(next_creator: Callable[..., Any], **settings: Any) -> Any:
-    """Make a variable; one that is not of the model but of this evaluation on one device only."""
-    local = tf.compat.v1.GraphKeys.LOCAL_VARIABLES in (settings.get("collections") or ())
-    if not local and not _is_of_keras_metric():
-        return next_creator(**settings)
-    own = ("initial_value", "trainable", "collections", "validate_shape", "name", "dtype", "constraint")
-    given = {name: settings[name] for name in own if name in settings}
-    with tf.device("/cpu:0"):
-        return resource_variable_ops.ResourceVariable(**given, shape=settings.get("shape"))
-
-
-def _is_of_keras_metric() -> bool:
-    frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") != _KERAS_METRICS:
-        frame = frame.f_back
-    return frame is not None
 
 
 def _in_turn(updates: Sequence[Any], taken: Sequence[Any]) -> None:

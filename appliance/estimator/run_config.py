@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from appliance.estimator.arguments import argument_names
-from appliance.estimator.cluster import Cluster, TaskType, cluster_from, read_tf_config
+from appliance.estimator.cluster import Cluster, TaskType, cluster_from, read_tf_config, spans_workers
 from appliance.estimator.session_config import cluster_session_config, default_session_config
 
 __all__ = ["RunConfig", "TaskType"]
@@ -63,12 +63,15 @@ class RunConfig:
         keep_checkpoint_every_n_hours: one checkpoint every so many hours is kept for good.
         log_step_count_steps: steps between two log lines and `global_step/sec` summaries; None: never.
         train_distribute, eval_distribute: a `tf.distribute.MirroredStrategy` or `OneDeviceStrategy`, to train
-            or to evaluate on several devices of one machine.
+            or to evaluate on several devices of one machine. To train in step in the processes of a cluster,
+            train_distribute may be a `tf.distribute.MultiWorkerMirroredStrategy`; each process evaluates by
+            itself.
         experimental_distribute: not supported.
         device_fn: function of one argument `op` that returns the device of each operation.
         protocol: "grpc", "grpc+verbs" or None.
         experimental_max_worker_delay_secs: longest wait, in seconds, before a worker starts.
-        session_creation_timeout_secs: longest wait, in seconds, for the chief to initialise the model.
+        session_creation_timeout_secs: longest wait, in seconds, for the chief to initialise the model; of
+            workers that train in step, for one another.
         checkpoint_save_graph_def: whether graph.pbtxt and .meta files are written.
         jit_compile: whether XLA compiles the train step, where it can, for each shape of batch that occurs.
 
@@ -128,7 +131,7 @@ class RunConfig:
         self._jit_compile = jit_compile
         _validate(self)
         self._service = _checked_service(tf_config.get("service"))
-        self._cluster: Cluster = cluster_from(tf_config)
+        self._cluster: Cluster = cluster_from(tf_config, worker_leads=spans_workers(train_distribute))
         if self._session_config is None and self._cluster.spec:
             self._session_config = cluster_session_config(self._cluster)
 
@@ -271,6 +274,15 @@ class RunConfig:
     def num_worker_replicas(self) -> int:
         """How many workers there are, the chief included."""
         return self._cluster.num_worker_replicas
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RunConfig:
+        """Return a copy with the same strategies, of which a process has but one."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        for name, value in vars(self).items():
+            shared = name.endswith("_distribute")
+            setattr(copied, name, value if shared else copy.deepcopy(value, memo))
+        return copied
 
     def replace(self, **changes: Any) -> RunConfig:
         """Return a copy with some properties changed.

@@ -9,7 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator import multi_worker
 from appliance.estimator.checkpoints import restoring
+from appliance.estimator.cluster import spans_workers
 from appliance.estimator.executor import FastSessionCreator
 from appliance.estimator.hooks.schedule import may_trace
 from appliance.estimator.run_config import RunConfig
@@ -51,9 +53,13 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
     """Return what opens the session to train in.
 
     The chief initialises the variables or restores the newest checkpoint of `config.model_dir`, other
-    workers wait for it. On this machine, with options that nobody has chosen, the executor is the one that
-    suits the graph, and hooks that may ask for traces.
+    workers wait for it; workers that train in step each do so. On this machine, with options that nobody has
+    chosen, the executor is the one that suits the graph, and hooks that may ask for traces.
     """
+    latest = tf.train.latest_checkpoint(config.model_dir)
+    own_saver = spec.scaffold.saver is not None
+    if multi_worker.is_shared(config):
+        return _Explaining(multi_worker.JoiningSessionCreator(config, spec.scaffold), latest, own_saver)
     if not config.is_chief:
         return tf.compat.v1.train.WorkerSessionCreator(
             scaffold=spec.scaffold,
@@ -61,12 +67,15 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
             config=config.session_config,
             max_wait_secs=config.session_creation_timeout_secs,
         )
+    collective = spans_workers(config.train_distribute)
     chief = functools.partial(
         tf.compat.v1.train.ChiefSessionCreator,
         scaffold=spec.scaffold,
         checkpoint_dir=config.model_dir,
-        master=config.master,
+        master=multi_worker.session_target(config) if collective else config.master,
     )
+    if collective:
+        return _Explaining(chief(config=multi_worker.session_options(config)), latest, own_saver)
     # What XLA compiles is switched to by control flow that needs the default executor.
     chosen = config.master or config.jit_compile or config.session_config != default_session_config()
     if chosen:
@@ -74,8 +83,7 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
     else:
         traceable = any(may_trace(hook) for hook in hooks)
         opener = FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss], traceable)
-    latest = tf.train.latest_checkpoint(config.model_dir)
-    return _Explaining(opener, latest, spec.scaffold.saver is not None)
+    return _Explaining(opener, latest, own_saver)
 
 
 def restoring_session(config: RunConfig, spec: Any, checkpoint_path: str | None, master: str) -> Any:

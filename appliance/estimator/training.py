@@ -35,7 +35,9 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
     reached, so never where that is None.
 
     Where TF_CONFIG makes this process a task of a cluster, it does that task: `chief` and `worker` train,
-    each at its own pace, on the variables that the `ps` tasks hold; a `ps` serves until its process is ended;
+    each at its own pace, on the variables that the `ps` tasks hold, or in step, each with variables of its
+    own, when `RunConfig.train_distribute` is a MultiWorkerMirroredStrategy; a `ps` serves until its process
+    is ended;
     the `evaluator` follows the checkpoints until one reaches `train_spec.max_steps`, or the chief has ended,
     however it ended. A `master` (the old name) trains as the chief and evaluates in between.
 

@@ -16,12 +16,16 @@ from tests.appliance.models import linear_model_fn
 STEPS = 6
 
 
-def input_fn(batch):
+def columns():
     random = np.random.RandomState(3)
     x = random.normal(size=(96, 1)).astype(np.float32)
     y = (2 * x[:, 0] + random.normal(0, 0.1, 96)).astype(np.float32)
     words = np.array(["ant", "bee", "cat"])[random.randint(3, size=96)]
-    return tf.data.Dataset.from_tensor_slices(({"x": x, "word": words}, y[:, None])).batch(batch)
+    return {"x": x, "word": words}, y[:, None]
+
+
+def input_fn(batch):
+    return tf.data.Dataset.from_tensor_slices(columns()).batch(batch)
 
 
 def canned(config):
@@ -60,12 +64,15 @@ def keras_optimizer(config):
 def keras_layers(config):
     def model_fn(features, labels, mode):
         hidden, output = keras.layers.Dense(2, activation="tanh"), keras.layers.Dense(1)
-        head = estimator.RegressionHead()
-        logits = output(hidden(features["x"]))
-        variables = [*hidden.trainable_variables, *output.trainable_variables]
-        return head.create_estimator_spec(
-            features, mode, logits, labels, optimizer="Adam", trainable_variables=variables
+        # What it puts out is not used: each replica has the mean of its own batch. Its averages are.
+        keras.layers.BatchNormalization()(features["x"], training=mode == estimator.ModeKeys.TRAIN)
+        loss = keras.losses.MeanSquaredError()(labels, output(hidden(features["x"])))
+        train_op = tf.compat.v1.train.AdamOptimizer(0.1).minimize(
+            loss,
+            tf.compat.v1.train.get_global_step(),
+            var_list=[v.value for v in (*hidden.trainable_variables, *output.trainable_variables)],
         )
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return estimator.Estimator(model_fn, config=config)
 

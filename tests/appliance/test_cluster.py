@@ -1,11 +1,6 @@
 """Training by several processes: parameter servers, chief, worker and evaluator, all real."""
 
-import contextlib
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -14,61 +9,15 @@ from appliance.estimator import EvalSpec, RunConfig, TrainSpec, train_and_evalua
 from appliance.estimator.cluster_tasks import AnnouncedEnd, announced_end, worker_delay_seconds
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.evaluation_policy import TrainingEnd
+from tests.appliance.cluster_processes import Processes
 from tests.appliance.models import line, linear_model_fn
-from tests.appliance.tiny_experiment import DEADLINE_SECONDS
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-class Processes:
-    """The tasks of a cluster, each a process; all are gone when it is left."""
-
-    def __init__(self, model_dir, stop):
-        ports = free_ports(3)
-        self.cluster = {
-            job: [f"localhost:{port}"] for job, port in zip(("ps", "chief", "worker"), ports, strict=True)
-        }
-        self.arguments = [str(model_dir), str(stop)]
-        self.folder = model_dir.parent
-        self.running = {}
-
-    def start(self, *tasks):
-        for task in tasks:
-            place = {"cluster": self.cluster, "task": {"type": task, "index": 0}}
-            with (self.folder / f"{task}.log").open("w") as errors:
-                self.running[task] = subprocess.Popen(
-                    [sys.executable, "-m", "tests.appliance.cluster_member", *self.arguments],
-                    env={**os.environ, "TF_CONFIG": json.dumps(place)},
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    text=True,
-                )
-
-    def result(self, task):
-        output, _ = self.running[task].communicate(timeout=DEADLINE_SECONDS)
-        assert self.running[task].returncode == 0, (self.folder / f"{task}.log").read_text()[-3000:]
-        return json.loads(output.splitlines()[-1])
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        for process in self.running.values():
-            process.kill()
-            process.wait()
-            process.stdout.close()
 
 
 def test_a_cluster_trains_one_model_until_its_chief_stops_all(tmp_path):
     """Chief and worker train together on the variables of the parameter server; without max_steps the
     worker hears of the end through the shared variable, and the evaluator by the chief's file."""
-    with Processes(tmp_path / "model", stop=400) as processes:
+    jobs, module = ("ps", "chief", "worker"), "tests.appliance.cluster_member"
+    with Processes(tmp_path, jobs, module, tmp_path / "model", 400) as processes:
         processes.start("chief", "worker", "ps", "evaluator")
         assert processes.result("chief") is None
         assert processes.result("worker") is None

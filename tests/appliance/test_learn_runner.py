@@ -108,6 +108,7 @@ class _Config:
     cluster_spec = True
     is_chief = False
     task_type = "worker"
+    train_distribute = None
 
     def __init__(self, task_id):
         self.task_id = task_id

@@ -16,12 +16,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import clustering_ops
 
+from appliance.estimator.checks import check_one_replica
 from appliance.estimator.estimator import Estimator
 from appliance.estimator.export import PredictOutput
 from appliance.estimator.feature_columns import dense_input
 from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.heads.metrics import mean
-from appliance.estimator.model_fn import EstimatorSpec
+from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
 from appliance.estimator.run_config import RunConfig
 
 _RETRY_SECONDS = 1.0
@@ -190,6 +191,8 @@ def _kmeans_model_fn(
     relative_tolerance: float | None,
 ) -> Callable[[Any, str, Any], EstimatorSpec]:
     def model_fn(features: Any, mode: str, config: Any) -> EstimatorSpec:
+        if mode == ModeKeys.TRAIN:
+            check_one_replica("KMeans")
         training = cluster(_points(features, feature_columns)).training_graph()
         all_distances, indices, distances, is_initialized, initialize, update = training
         loss = tf.reduce_sum(distances)

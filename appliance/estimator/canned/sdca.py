@@ -17,6 +17,7 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 
 from appliance.estimator.canned.dual_table import DualTable
 from appliance.estimator.canned.layers import build_linear
+from appliance.estimator.checks import check_one_replica
 from appliance.estimator.feature_columns import check_columns, dense_tensor
 from appliance.estimator.feature_inputs import FeatureInputs
 from appliance.estimator.heads import (
@@ -213,6 +214,8 @@ def sdca_model_fn(
         )
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
+        if mode == ModeKeys.TRAIN:
+            check_one_replica("LinearSDCA")
         inputs = FeatureInputs(features)
         state = inputs.new_state()
         part = build_linear(inputs, columns, 1, sparse_combiner, mode, state)
