@@ -27,11 +27,6 @@ def with_devices(config: RunConfig) -> RunConfig:
     Raises:
         ValueError: a strategy cannot be used, or not where it is used.
     """
-    if config.experimental_distribute is not None:
-        raise ValueError(
-            f"RunConfig.experimental_distribute is not supported. Given: {config.experimental_distribute}. "
-            "Give the strategies as train_distribute and eval_distribute."
-        )
     _check_training(config)
     config = config.replace(eval_distribute=_for_evaluation(config.eval_distribute))
     virtual = max(_cpus(config.train_distribute), _cpus(config.eval_distribute))

@@ -21,6 +21,7 @@ log = logging.getLogger("appliance.estimator")
 
 _DEFAULT: Any = object()
 _DEFAULT_SAVE_SECONDS = 600
+_STRATEGIES = ("train_distribute", "eval_distribute")
 
 REPLACEABLE = (
     "model_dir",
@@ -66,7 +67,8 @@ class RunConfig:
             or to evaluate on several devices of one machine. To train in step in the processes of a cluster,
             train_distribute may be a `tf.distribute.MultiWorkerMirroredStrategy`; each process evaluates by
             itself.
-        experimental_distribute: not supported.
+        experimental_distribute: a `DistributeConfig` of TensorFlow, or any object with its attributes
+            `train_distribute` and `eval_distribute`: the same two strategies in one object.
         device_fn: function of one argument `op` that returns the device of each operation.
         protocol: "grpc", "grpc+verbs" or None.
         experimental_max_worker_delay_secs: longest wait, in seconds, before a worker starts.
@@ -110,6 +112,9 @@ class RunConfig:
             save_checkpoints_steps = None
         elif save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise _both_intervals(save_checkpoints_steps, save_checkpoints_secs)
+        train_distribute, eval_distribute = _strategies(
+            experimental_distribute, train_distribute, eval_distribute
+        )
         tf_config = read_tf_config()
         self._model_dir = _agreed_model_dir(model_dir, tf_config)
         self._tf_random_seed = tf_random_seed
@@ -192,7 +197,7 @@ class RunConfig:
 
     @property
     def experimental_distribute(self) -> Any:
-        """Strategies for training and evaluation in one object, or None."""
+        """What the strategies to train and to evaluate with came in, or None."""
         return self._experimental_distribute
 
     @property
@@ -298,6 +303,10 @@ class RunConfig:
                 f"Replacing {', '.join(unknown)} is not supported. "
                 f"Allowed properties are {list(REPLACEABLE)}."
             )
+        if changes.get("experimental_distribute") is not None:
+            given = [changes.get(name) for name in ("experimental_distribute", *_STRATEGIES)]
+            found = zip(_STRATEGIES, _strategies(*given), strict=True)
+            changes.update({name: strategy for name, strategy in found if strategy is not None})
         changed = copy.deepcopy(self)
         for name, value in changes.items():
             setattr(
@@ -312,6 +321,33 @@ class RunConfig:
             changed._save_checkpoints_steps = None
         _validate(changed)
         return changed
+
+
+def _strategies(together: Any, train: Any, evaluate: Any) -> tuple[Any, Any]:
+    """Return the strategies to train and to evaluate with, each given by itself or in the `together`."""
+    if together is None:
+        return train, evaluate
+    if not all(hasattr(together, name) for name in _STRATEGIES):
+        raise ValueError(
+            "experimental_distribute must have the attributes train_distribute and eval_distribute, as a "
+            f"DistributeConfig has. Given: {together!r}. Give a strategy as train_distribute."
+        )
+    if getattr(together, "remote_cluster", None):
+        raise ValueError(
+            "experimental_distribute.remote_cluster is not supported: no program here directs those of other "
+            f"machines. Given: {together.remote_cluster!r}. Start the program once for each task, with "
+            "TF_CONFIG set."
+        )
+    agreed = []
+    for name, given in zip(_STRATEGIES, (train, evaluate), strict=True):
+        other = getattr(together, name)
+        if given is not None and other is not None:
+            raise ValueError(
+                f"Either `{name}` or `experimental_distribute.{name}` can be set. "
+                f"Given: {given!r} and {other!r}."
+            )
+        agreed.append(given if other is None else other)
+    return agreed[0], agreed[1]
 
 
 def _both_intervals(steps: int, seconds: float) -> ValueError:

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.distribute_config import DistributeConfig
 
 from appliance.estimator import LinearRegressor, RunConfig
 from appliance.estimator.estimator import Estimator
@@ -34,8 +35,12 @@ def test_two_replicas_train_as_one_with_the_doubled_batch(tmp_path):
 
 def test_what_cannot_be_distributed_is_told(tmp_path, monkeypatch):
     one = tf.distribute.OneDeviceStrategy("/cpu:0")
-    with pytest.raises(ValueError, match="experimental_distribute is not supported"):
-        Estimator(linear_model_fn, config=RunConfig(experimental_distribute=one))
+    with pytest.raises(ValueError, match="must have the attributes train_distribute and eval_distribute"):
+        RunConfig(experimental_distribute=one)
+    with pytest.raises(ValueError, match=r"Either `eval_distribute` or `experimental_distribute\.eval_"):
+        RunConfig(eval_distribute=one, experimental_distribute=DistributeConfig(eval_distribute=one))
+    with pytest.raises(ValueError, match=r"remote_cluster is not supported: .* once for each task"):
+        RunConfig(experimental_distribute=DistributeConfig(one, remote_cluster={"worker": ["a:1"]}))
     with pytest.raises(ValueError, match=r"eval_distribute is not supported for .*MirroredStrategy"):
         Estimator(linear_model_fn, config=RunConfig(eval_distribute=object()))
     with pytest.raises(ValueError, match=r"train_distribute is not supported for .*MirroredStrategy"):
@@ -51,6 +56,17 @@ def test_what_cannot_be_distributed_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
     with pytest.raises(ValueError, match="is for one machine, but TF_CONFIG describes a cluster"):
         Estimator(linear_model_fn, config=RunConfig(train_distribute=one))
+
+
+def test_strategies_may_come_in_one_object(tmp_path):
+    one, other = tf.distribute.OneDeviceStrategy("/cpu:0"), tf.distribute.OneDeviceStrategy("/cpu:0")
+    config = RunConfig(str(tmp_path), experimental_distribute=DistributeConfig(one, other))
+    assert (config.train_distribute, config.eval_distribute) == (one, other)
+    for later in (config.replace(tf_random_seed=1), RunConfig().replace(experimental_distribute=config)):
+        assert (later.train_distribute, later.eval_distribute) == (one, other)
+    estimator = Estimator(linear_model_fn, config=config, params={})
+    estimator.train(line(), steps=2)
+    assert estimator.evaluate(line(), steps=1)["global_step"] == 2
 
 
 def test_models_whose_steps_cannot_be_summed_train_with_one_replica():
