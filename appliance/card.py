@@ -49,12 +49,15 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def curve_rows(curves: Mapping[str, Any]) -> list[tuple[str, float, float, float, float, str]]:
-    """Return, for each curve, its name, first, last, least and greatest value, and its line."""
+    """Return, for each curve, its name, first, last, least and greatest value, and its line.
+
+    A nan is neither the least nor the greatest, unless there is nothing else.
+    """
     rows = []
     for name, points in sorted(curves.items()):
         values = [float(value) for _, value in points]
-        finite = [value for value in values if math.isfinite(value)] or [math.nan]
-        rows.append((name, values[0], values[-1], min(finite), max(finite), sparkline(values)))
+        ranked = [value for value in values if not math.isnan(value)] or [math.nan]
+        rows.append((name, values[0], values[-1], min(ranked), max(ranked), sparkline(values)))
     return rows
 
 
@@ -99,7 +102,7 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _curves(lineage: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, first, last, low, high, line in curve_rows(lineage["curves"]):
-        yield (_text(name), _value(first), _value(last), _value(low), _value(high), f"`{line}`")
+        yield (_text(name), _value(first), _value(last), _value(low), _value(high), f"`{line}`" if line else "")
 
 
 def _steps(curves: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import registry
 from appliance.api.models import plain, promotion_json, version_json
 from appliance.trainer.errors import JobNotFound
 from appliance.trainer.jobs import JobStore
+from registry.records import ODD_NUMBERS
 
 POINTS = 100
 """How many points of a curve are told; of more, evenly chosen ones, the first and the last among them."""
@@ -95,9 +96,10 @@ def _events(jobs: JobStore, name: str) -> Iterable[Any]:
 def curves_of(events: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[list[Any]]]:
     """Return, for each metric that events of training and evaluation tell, its `[step, value]` pairs.
 
-    A job that was taken up again from a checkpoint tells some steps twice; the later word counts.
+    A job that was taken up again from a checkpoint tells some steps twice; the later word counts. Events have
+    nan and infinities by name, and so have the pairs.
     """
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[int, float | str]] = {}
     for kind, fields in events:
         step = fields.get("step")
         if kind not in ("train", "evaluation") or not isinstance(step, int):
@@ -110,7 +112,7 @@ def curves_of(events: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return (isinstance(value, int | float) and not isinstance(value, bool)) or value in ODD_NUMBERS
 
 
 def _thinned(points: list[list[Any]]) -> list[list[Any]]:

@@ -225,7 +225,8 @@ class LineageBody(Response):
     version: VersionBody
     job: JobNote | None = Field(description="null: the queue knows none of its id.")
     curves: dict[str, list[tuple[int, float | str]]] = Field(
-        description="For each metric of training and evaluation its pairs of step and value, 100 at most."
+        description="For each metric of training and evaluation its pairs of step and value, 100 at most; "
+        "nan and infinities by name."
     )
     gate_reports: dict[str, DatedGateReport] = Field(description="The newest of each label.")
     moves: list[PromotionBody] = Field(description="Of labels, to the version or away from it; newest first.")

@@ -250,7 +250,7 @@ class RegistryCalls:
 
         Returns:
             `version`, `job`, `curves` (for each metric of training and evaluation its pairs of step and
-            value), `gate_reports` by label, `moves`, `approvals`.
+            value, nan and infinities by name), `gate_reports` by label, `moves`, `approvals`.
         """
         return self._transport.get(f"{_model_path(model)}/versions/{segment(version)}/lineage")
 

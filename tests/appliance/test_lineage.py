@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 
 from appliance.api import responses
 from appliance.api.lineage import POINTS, curves_of
-from appliance.card import render_card, sparkline, step_rows
+from appliance.card import curve_rows, render_card, sparkline, step_rows
 from appliance.cli import cli
+from appliance.cli.output import cell
 from appliance.client import Client
 from appliance.client.results import Version
 from appliance.comparison import compare
@@ -97,6 +98,7 @@ def test_lineage_tells_job_curves_reports_and_moves(house: House) -> None:
     assert lineage["curves"]["train/loss"][0] == [0, 1.0]
     assert lineage["curves"]["train/loss"][-1] == [1000, 0.5]
     assert lineage["curves"]["evaluation/auc"] == [[1000, 0.75]]
+    assert lineage["curves"]["evaluation/loss"] == [[1000, "nan"]]
     report = lineage["gate_reports"]["production"]
     assert (report["passed"], report["checks"][0]["measured"]) == (False, 0.75)
     moves = [(move["from_version"], move["to_version"], move["forced"]) for move in lineage["moves"]]
@@ -114,19 +116,30 @@ def test_curves_keep_the_later_word_and_at_most_a_hundred_points() -> None:
     assert (points[0], points[-1]) == ([0, 9.0], [4995, 4995.0])
 
 
+def test_curves_tell_nan_and_infinities_by_name_and_leave_out_what_is_no_number() -> None:
+    losses = [1.0, "inf", "-inf", "nan", True, "low", None, ["nan"]]
+    curves = curves_of(("train", {"step": step, "loss": loss}) for step, loss in enumerate(losses))
+    assert curves == {"train/loss": [[0, 1.0], [1, "inf"], [2, "-inf"], [3, "nan"]]}
+    (row,) = curve_rows(curves)
+    assert row[:1] + row[3:] == ("train/loss", -math.inf, math.inf, "▁   ")
+    assert [cell(value) for _, value in step_rows(curves, "train")[1]] == ["1", "inf", "-inf", "nan"]
+
+
 def test_show_prints_facts_curves_gate_and_moves(run: Run) -> None:
     shown = run("show", "census", "1").output
     assert "data fingerprint  sha256:feed" in shown
     assert "file=experiment.py" in shown
     for line in ("train/loss", "gate of production, REFUSED", "auc is 0.75, wanted at least 0.9", "demo day"):
         assert line in shown
-    assert "evaluation by step\nstep  auc\n1000  0.75\n" in shown
+    assert "evaluation by step\nstep  auc   loss\n1000  0.75  nan\n" in shown
     assert "training by step\nstep  loss  steps_per_second\n0     1     200\n100   0.95  200\n" in shown
     assert re.search(
         r"approvals\nat +label +by +comment\n\S+ \S+  production  eve  looked at errors\n", shown
     )
     told = json.loads(run("show", "census", "production", "--json").output)
     assert (told["version"], told["labels"], told["lineage"]["job"]) == (2, ["production"], None)
+    told = json.loads(run("show", "census", "1", "--json").output)
+    assert told["lineage"]["curves"]["evaluation/loss"] == [[1000, "nan"]]
 
 
 def test_card_is_markdown_that_nothing_in_it_can_break(run: Run, house: House, tmp_path: Path) -> None:
@@ -142,7 +155,8 @@ def test_card_is_markdown_that_nothing_in_it_can_break(run: Run, house: House, t
         "| serving\\_default | inputs | age | float32 | [null, 1] |".replace("[", "\\[").replace("]", "\\]"),
         "## Gate of production: **refused**",
         "| production | eve |",
-        "## Evaluation by step\n\n| step | auc |\n| --- | --- |\n| 1000 | 0.75 |",
+        "| evaluation/loss | nan | nan | nan | nan |  |",
+        "## Evaluation by step\n\n| step | auc | loss |\n| --- | --- | --- |\n| 1000 | 0.75 | nan |",
         "| tensorflow | 2.21.0 |",
     ):
         assert row in card, row
