@@ -102,7 +102,14 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _curves(lineage: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, first, last, low, high, line in curve_rows(lineage["curves"]):
-        yield (_text(name), _value(first), _value(last), _value(low), _value(high), f"`{line}`" if line else "")
+        yield (
+            _text(name),
+            _value(first),
+            _value(last),
+            _value(low),
+            _value(high),
+            f"`{line}`" if line else "",
+        )
 
 
 def _steps(curves: Mapping[str, Any]) -> Iterator[str]:

@@ -308,15 +308,15 @@ class UndoRefused(Conflict):
 class GateRefused(Conflict):
     """The gate of the label does not let this version through."""
 
-    def __init__(self, report: GateReport) -> None:
-        super().__init__(report)
-        self.report = report
+    def __init__(self, report: GateReport, remedy: str) -> None:
+        super().__init__(report, remedy)
+        self.report, self.remedy = report, remedy
 
     def __str__(self) -> str:
         failed = "; ".join(check.detail for check in self.report.checks if not check.passed)
         return (
             f"Cannot promote version {self.report.version} of model {self.report.model!r} to "
-            f"{self.report.label!r}: {failed}. Publish a better version, or override with force and a reason."
+            f"{self.report.label!r}: {failed}. {self.remedy}"
         )
 
 

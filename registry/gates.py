@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from registry import compatibility, metric_rules, predictions, version_rules
@@ -22,6 +23,7 @@ from registry.errors import InvalidRule
 from registry.predictions import PredictionsMissing, Predicts
 from registry.records import Gate, GateReport
 from registry.rules import Candidate, Rule
+from registry.version_rules import Approved, Tagged
 
 PARSERS = (version_rules.parse, compatibility.parse, predictions.parse, metric_rules.parse)
 """Each returns the rule that a text says, or None when it is none of its kind."""
@@ -57,3 +59,27 @@ def evaluate(gate: Gate, candidate: Candidate) -> GateReport:
         raise PredictionsMissing(version, missing)
     checks = tuple(rule.check(candidate) for rule in rules)
     return GateReport(version.model, version.version, gate.label, gate.revision, checks)
+
+
+def remedy(report: GateReport) -> str:
+    """Return what to do about a report that did not pass, in words.
+
+    An approval or a tag can still be given to the version as it is; any other rule needs another version.
+    """
+    steps = [_step(report, check.rule) for check in report.checks if not check.passed]
+    if not all(steps):
+        return "Publish a better version, or override with force and a reason."
+    return f"First {' and '.join(steps)}; then promote again, or override with force and a reason."
+
+
+def _step(report: GateReport, text: str) -> str:
+    """Return what lets the same version meet a rule, in words; empty when nothing does."""
+    match parse_rule(text):
+        case Approved():
+            command = f"approve {report.model} {report.version} --label {report.label}"
+            return f"have somebody else approve it (`appliance registry {command}`)"
+        case Tagged(key=key, value=value):
+            given = "VALUE" if value is None else value
+            command = f"tag {report.model} {shlex.quote(f'{key}={given}')} --version {report.version}"
+            return f"set the tag (`appliance registry {command}`)"
+    return ""

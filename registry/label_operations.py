@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
-from registry import labels, versions
+from registry import gates, labels, versions
 from registry.errors import (
     ArtifactDamaged,
     ArtifactMissing,
@@ -119,7 +119,7 @@ class LabelOperations(Operations):
 
         outcome = with_predictions(attempt, predictor)
         if isinstance(outcome, GateReport):
-            raise GateRefused(outcome)
+            raise GateRefused(outcome, gates.remedy(outcome))
         return _logged(outcome)
 
     def rollback(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -86,6 +87,14 @@ def test_refusal_names_the_thing_and_the_remedy(run: Run, command: str, code: in
     assert told in result.stderr
     assert "Traceback" not in result.output
     assert "fault of the appliance" not in result.output
+
+
+def test_promotion_that_lacks_approval_names_the_command_that_gives_it(run: Run, house: House) -> None:
+    house.registry.set_gate("census", "guarded", ["approved by another"], actor="ada")
+    refused = run("promote", "census", "3", "--label", "guarded", exits=4).stderr
+    assert "better version" not in refused
+    (command,) = re.findall(r"have somebody else approve it \(`appliance registry (.*?)`\)", refused)
+    assert run(*command.split()).output == "approved version 3 of census for guarded\n"
 
 
 def test_imports_and_exports_are_refused_with_what_helps(house: House, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Rules beyond metrics: signatures, tags, predictions, approval. How they are read, what they say."""
 
 import math
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -245,6 +246,36 @@ def test_approval_lets_another_promote(census: Registry) -> None:
     assert [(event.actor, event.reason) for event in approved] == [("ada", "looks fine")]
     with pytest.raises(InvalidInput, match="without an actor"):
         census.approve("census", 2, "production", actor="")
+
+
+@pytest.mark.parametrize(
+    ("rules", "advice"),
+    [
+        (
+            ["auc >= 0.5", "approved by another"],
+            "First have somebody else approve it (`appliance registry approve census 2 --label production`); "
+            "then promote again, or override with force and a reason.",
+        ),
+        (
+            ["tag owner", "tag stage = two words", "approved by another"],
+            "First set the tag (`appliance registry tag census owner=VALUE --version 2`) and "
+            "set the tag (`appliance registry tag census 'stage=two words' --version 2`) and "
+            "have somebody else approve it (`appliance registry approve census 2 --label production`); "
+            "then promote again, or override with force and a reason.",
+        ),
+        (
+            ["auc >= 0.99", "approved by another"],
+            "Publish a better version, or override with force and a reason.",
+        ),
+    ],
+)
+def test_refusal_advises_another_version_only_where_nothing_else_helps(
+    census: Registry, rules: list[str], advice: str
+) -> None:
+    census.set_gate("census", "production", rules, actor="ada")
+    with pytest.raises(GateRefused) as refused:
+        census.promote("census", 2, actor="ada")
+    assert str(pickle.loads(pickle.dumps(refused.value))).endswith(f". {advice}")
 
 
 def test_every_revision_of_a_gate_stays_readable(census: Registry) -> None:
