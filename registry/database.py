@@ -42,10 +42,17 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-from registry.errors import DatabaseTooNew, DatabaseTooOld, DatabaseUnavailable, InvalidInput
+from registry.errors import (
+    DatabaseBusy,
+    DatabaseTooNew,
+    DatabaseTooOld,
+    DatabaseUnavailable,
+    InvalidInput,
+)
+from registry.sqlite_locks import writer_of
 
 BUSY_TIMEOUT_SECONDS = 30.0
-"""How long one statement waits for SQLite's write lock."""
+"""How long a transaction waits for SQLite's write lock; less than a client waits for its answer."""
 ATTEMPTS = 6
 """How often a transaction is run when the database says that another was in its way."""
 FIRST_PAUSE_SECONDS = 0.01
@@ -137,7 +144,8 @@ def write(engine: Engine, work: Callable[[Session], T]) -> T:
     `work` may run several times, so it must do nothing but use the session.
 
     Raises:
-        DatabaseUnavailable: the database cannot be reached, or stayed busy through all attempts.
+        DatabaseBusy: others were in its way through all attempts.
+        DatabaseUnavailable: the database cannot be reached.
         InvalidInput: a value is one that no column can hold, nor therefore be looked for in it.
     """
     return _run(engine, engine, work)
@@ -147,7 +155,7 @@ def read(engine: Engine, work: Callable[[Session], T]) -> T:
     """Run `work` in one transaction that only reads, all of it at the same moment, and return its result.
 
     Raises:
-        DatabaseUnavailable, InvalidInput: as for `write`.
+        DatabaseBusy, DatabaseUnavailable, InvalidInput: as for `write`.
     """
     options: dict[str, Any] = {"read_only": True}
     if engine.dialect.name == "postgresql":
@@ -156,15 +164,17 @@ def read(engine: Engine, work: Callable[[Session], T]) -> T:
 
 
 def _run(engine: Engine, bind: Engine, work: Callable[[Session], T]) -> T:
+    began = time.monotonic()
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with Session(bind, expire_on_commit=False) as session, session.begin():
                 return work(session)
         except DBAPIError as error:
-            if attempt < ATTEMPTS and _was_in_the_way(error):
+            waited = time.monotonic() - began
+            if attempt < ATTEMPTS and _was_in_the_way(error) and not _has_waited(error, waited):
                 time.sleep(random.uniform(0, FIRST_PAUSE_SECONDS * 2**attempt))
             elif _is_unusable(error):
-                raise DatabaseUnavailable(shown(engine), _reason(error)) from error
+                raise _unavailable(engine, error, waited) from error
             elif isinstance(error, DataError):
                 raise _cannot_be_held(error.orig) from error
             else:
@@ -207,10 +217,21 @@ def _cannot_be_held(reason: BaseException | None) -> InvalidInput:
     )
 
 
-def _reason(error: DBAPIError) -> str:
+def _has_waited(error: DBAPIError, seconds: float) -> bool:
+    """Return whether SQLite has waited for the lock already, so that another try is only more of the same."""
+    return (
+        isinstance(error.orig, sqlite3.Error)
+        and error.orig.sqlite_errorname.startswith("SQLITE_BUSY")
+        and seconds >= BUSY_TIMEOUT_SECONDS
+    )
+
+
+def _unavailable(engine: Engine, error: DBAPIError, waited_seconds: float) -> DatabaseUnavailable:
     if _was_in_the_way(error):
-        return f"it stayed busy through {ATTEMPTS} attempts"
-    return " ".join(str(error.orig).split())
+        is_sqlite = engine.dialect.name == "sqlite"
+        holder = writer_of(str(engine.url.database)) if is_sqlite else None
+        return DatabaseBusy(shown(engine), waited_seconds, holder)
+    return DatabaseUnavailable(shown(engine), " ".join(str(error.orig).split()))
 
 
 def shown(engine: Engine) -> str:

@@ -28,6 +28,7 @@ RegistryError
 │   └── FilesNotRemoved         the version is deleted all the same
 └── DatabaseError
     ├── DatabaseUnavailable
+    │   └── DatabaseBusy        others hold it for longer than anybody waits
     ├── DatabaseTooOld
     └── DatabaseTooNew
 """
@@ -382,7 +383,7 @@ class DatabaseError(RegistryError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The database cannot be reached or opened, or stayed busy for too long."""
+    """The database cannot be reached or opened."""
 
     def __init__(
         self, url: str, reason: str, remedy: str = "Check its address, and that it runs and can be written."
@@ -392,6 +393,21 @@ class DatabaseUnavailable(DatabaseError):
 
     def __str__(self) -> str:
         return f"Cannot use the database {self.url}: {self.reason}. {self.remedy}"
+
+
+class DatabaseBusy(DatabaseUnavailable):
+    """Other transactions were in the way for longer than anybody waits."""
+
+    def __init__(self, url: str, waited_seconds: float, holder: int | None) -> None:
+        whose = "others still hold it" if holder is None else f"process {holder} holds its write lock"
+        who = "they are" if holder is None else "that process is"
+        super().__init__(
+            url,
+            f"it is busy: after {waited_seconds:.3g} s of waiting, {whose}",
+            f"Wait until {who} done, then try again.",
+        )
+        self.args = (url, waited_seconds, holder)
+        self.waited_seconds, self.holder = waited_seconds, holder
 
 
 class DatabaseTooOld(DatabaseError):

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from appliance.cli import cli
 from appliance.cli.registry import registry as group
+from registry import database
 from tests.appliance.api_server import House, running_house
 from tests.appliance.test_upkeep import runner
+from tests.registry.writing_process import writing_process
 
 Run = Callable[..., Result]
 HUGE = str(10**20)
@@ -95,6 +98,23 @@ def test_promotion_that_lacks_approval_names_the_command_that_gives_it(run: Run,
     assert "better version" not in refused
     (command,) = re.findall(r"have somebody else approve it \(`appliance registry (.*?)`\)", refused)
     assert run(*command.split()).output == "approved version 3 of census for guarded\n"
+
+
+def test_database_that_stays_busy_is_told_with_who_holds_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.01)
+    with running_house(tmp_path) as house:
+        house.publish("census")
+        with writing_process(tmp_path / "appliance.db") as writer:
+            told = (
+                f"s of waiting, process {writer} holds its write lock. Wait until that process is done, then"
+            )
+            for way in ("over HTTP", "on the database"):
+                result = runner(house, way)("promote", "census", "1", exits=5)
+                assert told in result.stderr
+                assert result.stderr.startswith("error: Cannot use the database sqlite:///")
+            answer = httpx.patch(f"{house.url}/api/v1/models/census", json={"description": "?"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_busy")
+            assert told in answer.json()["error"]["message"]
 
 
 def test_imports_and_exports_are_refused_with_what_helps(house: House, tmp_path: Path) -> None:

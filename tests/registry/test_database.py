@@ -1,5 +1,7 @@
 """Connecting, migrating, and what the schema itself refuses."""
 
+import pickle
+import re
 import signal
 import sqlite3
 import subprocess
@@ -9,14 +11,16 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import MetaData, inspect, text
+from sqlalchemy import MetaData, event, inspect, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from registry import Registry, database
-from registry.errors import DatabaseTooNew, DatabaseTooOld, DatabaseUnavailable, InvalidInput
+from registry.errors import DatabaseBusy, DatabaseTooNew, DatabaseTooOld, DatabaseUnavailable, InvalidInput
+from registry.sqlite_locks import writer_of
 from registry.store import VERSION_TABLE, migrate_registry
 from registry.tables import Base
+from tests.registry.writing_process import writing_process
 
 REVISION = """
 from alembic import op
@@ -211,19 +215,50 @@ def test_sqlite_runs_with_write_ahead_log_and_foreign_keys(tmp_path: Path) -> No
     engine.dispose()
 
 
-def test_a_database_that_stays_busy_is_reported_in_our_words(
+def test_a_database_that_stays_busy_is_reported_with_whom_to_wait_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.01)
     with Registry(f"sqlite:///{tmp_path}/registry.db", tmp_path) as registry:
-        blocker = sqlite3.connect(tmp_path / "registry.db", isolation_level=None)
-        blocker.execute("BEGIN IMMEDIATE")
-        with pytest.raises(DatabaseUnavailable, match="it stayed busy through 6 attempts"):
-            registry.create_model("census")
-        assert registry.models() == [], "readers go on"
-        blocker.execute("ROLLBACK")
-        blocker.close()
+        with writing_process(tmp_path / "registry.db") as writer:
+            with pytest.raises(DatabaseBusy) as caught:
+                registry.create_model("census")
+            assert registry.models() == [], "readers go on"
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert error.holder == writer
+        assert re.fullmatch(
+            rf"Cannot use the database sqlite:///{tmp_path}/registry.db: it is busy: after [\d.]+ s of "
+            rf"waiting, process {writer} holds its write lock. Wait until that process is done, "
+            "then try again.",
+            str(error),
+        )
         registry.create_model("census")
+
+
+def test_waiting_for_the_lock_ends_with_the_time_of_one_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six attempts would take minutes, and a client of the API does not wait so long for its answer."""
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.01)
+    engine, attempts = database.connect(f"sqlite:///{tmp_path}/registry.db"), []
+    database.write(engine, lambda session: session.execute(text("SELECT 1")))
+    event.listen(engine, "before_cursor_execute", lambda *told: attempts.append(told[2]))
+    with writing_process(tmp_path / "registry.db"), pytest.raises(DatabaseBusy):
+        database.write(engine, lambda session: session.execute(text("SELECT 1")))
+    assert attempts == ["BEGIN IMMEDIATE"]
+    engine.dispose()
+
+
+def test_writer_is_told_only_while_it_writes(tmp_path: Path) -> None:
+    file = tmp_path / "registry.db"
+    assert writer_of(str(file)) is None, "there is no database"
+    Registry(f"sqlite:///{file}", tmp_path).close()
+    with writing_process(file) as writer:
+        assert writer_of(str(file)) == writer
+        idle = sqlite3.connect(file, isolation_level=None)
+        idle.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    assert writer_of(str(file)) is None, "a process that has it open is no writer"
+    idle.close()
 
 
 def test_work_is_done_again_when_another_transaction_was_in_its_way(database_url: str) -> None:
