@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import click
 
-from appliance import __version__
+from appliance import __version__, environment
 from appliance.cli.failures import one_line_errors
 
 COMMANDS = {
@@ -39,7 +40,9 @@ class LazyGroup(click.Group):
         return getattr(importlib.import_module(module), name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, after a warning for each misspelt variable."""
+        for line in environment.warnings(os.environ):
+            click.echo(f"warning: {line}", err=True)
         with one_line_errors():
             return super().invoke(ctx)
 

@@ -39,7 +39,8 @@ database of the settings (`APPLIANCE_HOME`, `APPLIANCE_DATABASE_URL`), whether a
 ## Settings
 
 The gateway and the trainer read them once, from their environment. The client and the command read
-`APPLIANCE_URL` (`http://127.0.0.1:8501`), where the gateway is, and `APPLIANCE_TOKEN`.
+`APPLIANCE_URL` (`http://127.0.0.1:8501`), where the gateway is, and `APPLIANCE_TOKEN`. Each command warns, on
+standard error, of a variable `APPLIANCE_...` that is none of these, and names the nearest.
 
 | variable | default | meaning |
 | --- | --- | --- |
