@@ -49,6 +49,7 @@ from registry.errors import (
     DatabaseUnavailable,
     InvalidInput,
 )
+from registry.sqlite_file import SQLiteFile
 from registry.sqlite_locks import writer_of
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -112,7 +113,13 @@ def _connect_sqlite(url: URL) -> Engine:
     except OSError as error:
         raise DatabaseUnavailable(url.render_as_string(), f"its folder cannot be made: {error}") from error
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS}, max_overflow=-1)
+    file = SQLiteFile(shown(engine), str(url.database))
+    # Checked before each connection, which would make a new file, and before each transaction; not when a
+    # connection leaves the pool, which would close it, and with the last one the bytes of a deleted file go.
+    event.listen(engine, "do_connect", lambda *_: file.check())
     event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "connect", lambda *_: file.opened())
+    event.listen(engine, "begin", lambda _: file.check())
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 

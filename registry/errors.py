@@ -28,7 +28,8 @@ RegistryError
 │   └── FilesNotRemoved         the version is deleted all the same
 └── DatabaseError
     ├── DatabaseUnavailable
-    │   └── DatabaseBusy        others hold it for longer than anybody waits
+    │   ├── DatabaseBusy        others hold it for longer than anybody waits
+    │   └── DatabaseGone        its file was deleted while it was in use
     ├── DatabaseTooOld
     └── DatabaseTooNew
 """
@@ -408,6 +409,20 @@ class DatabaseBusy(DatabaseUnavailable):
         )
         self.args = (url, waited_seconds, holder)
         self.waited_seconds, self.holder = waited_seconds, holder
+
+
+class DatabaseGone(DatabaseUnavailable):
+    """The file of a SQLite database was deleted, or replaced by another, while it was in use."""
+
+    def __init__(self, url: str, what: str) -> None:
+        super().__init__(
+            url,
+            f"its file was {what} while it was in use",
+            "Stop every process that uses it; then move the same file back, or remove what has its name with "
+            "-wal and -shm at the end, and put a backup in its place. Without the file it would start empty.",
+        )
+        self.args = (url, what)
+        self.what = what
 
 
 class DatabaseTooOld(DatabaseError):

@@ -117,6 +117,20 @@ def test_database_that_stays_busy_is_told_with_who_holds_it(tmp_path: Path, monk
             assert told in answer.json()["error"]["message"]
 
 
+def test_database_that_was_deleted_is_told_by_the_server(tmp_path: Path) -> None:
+    with running_house(tmp_path) as house:
+        house.publish("census")
+        (tmp_path / "appliance.db").unlink()
+        for answer in (
+            httpx.get(f"{house.url}/api/v1/models"),
+            httpx.patch(f"{house.url}/api/v1/models/census", json={"description": "?"}),
+            httpx.get(f"{house.url}/api/v1/health"),
+        ):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_gone")
+            assert "its file was deleted while it was in use" in answer.json()["error"]["message"]
+        assert not (tmp_path / "appliance.db").exists()
+
+
 def test_imports_and_exports_are_refused_with_what_helps(house: House, tmp_path: Path) -> None:
     run = runner(house, "on the database")
     (tmp_path / "file").write_text("?")

@@ -2,10 +2,14 @@
 
 import pickle
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from registry import Registry, database
-from registry.errors import DatabaseBusy, DatabaseTooNew, DatabaseTooOld, DatabaseUnavailable, InvalidInput
+from registry.errors import (
+    DatabaseBusy,
+    DatabaseGone,
+    DatabaseTooNew,
+    DatabaseTooOld,
+    DatabaseUnavailable,
+    InvalidInput,
+)
 from registry.sqlite_locks import writer_of
 from registry.store import VERSION_TABLE, migrate_registry
 from registry.tables import Base
@@ -259,6 +270,51 @@ def test_writer_is_told_only_while_it_writes(tmp_path: Path) -> None:
         idle.execute("SELECT count(*) FROM sqlite_master").fetchall()
     assert writer_of(str(file)) is None, "a process that has it open is no writer"
     idle.close()
+
+
+def test_file_deleted_under_a_registry_is_told_and_no_empty_one_is_made(tmp_path: Path) -> None:
+    file, away = tmp_path / "registry.db", tmp_path / "away.db"
+    with Registry(f"sqlite:///{file}", tmp_path) as registry, ThreadPoolExecutor(4) as threads:
+        registry.create_model("census")
+        file.rename(away)
+        at_once = threading.Barrier(4)
+
+        def ask(_number: int) -> str:
+            """Ask on a connection of one's own: nobody gets the only one that is open already."""
+            at_once.wait(timeout=60)
+            with pytest.raises(DatabaseGone) as caught:
+                registry.models()
+            return caught.value.what
+
+        with pytest.raises(DatabaseGone) as caught:
+            registry.create_model("flights")
+        assert list(threads.map(ask, range(4))) == ["deleted"] * 4
+        assert not file.exists()
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert str(error) == (
+            f"Cannot use the database sqlite:///{file}: its file was deleted while it was in use. Stop every "
+            "process that uses it; then move the same file back, or remove what has its name with -wal and "
+            "-shm at the end, and put a backup in its place. Without the file it would start empty."
+        )
+        away.rename(file)
+        assert [model.name for model in registry.models()] == ["census"], "nothing is lost"
+
+
+def test_file_replaced_under_a_registry_is_told_and_a_backup_serves_after_it(tmp_path: Path) -> None:
+    file, backup = tmp_path / "registry.db", tmp_path / "backup.db"
+    with Registry(f"sqlite:///{file}", tmp_path) as registry:
+        registry.create_model("census")
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        registry.create_model("flights")
+        file.unlink()
+        shutil.copy(backup, file)
+        with pytest.raises(DatabaseGone, match="replaced by another"):
+            registry.models()
+    for rest in ("-wal", "-shm"):
+        Path(f"{file}{rest}").unlink()
+    with Registry(f"sqlite:///{file}", tmp_path) as registry:
+        assert [model.name for model in registry.models()] == ["census"]
 
 
 def test_work_is_done_again_when_another_transaction_was_in_its_way(database_url: str) -> None:

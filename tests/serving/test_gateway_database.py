@@ -43,3 +43,23 @@ def test_an_unreachable_database_stops_no_prediction_and_is_reported(
             assert running.predict("census") == (200, [2.0])
         finally:
             running.stop()
+
+
+def test_a_deleted_database_file_stops_no_prediction_and_is_reported(tmp_path: Path):
+    file, away = tmp_path / "registry.db", tmp_path / "away.db"
+    with Registry(f"sqlite:///{file}", tmp_path / "models") as registry:
+        models = Models(registry, tmp_path)
+        models.publish("census", 1)
+        running = Running(registry, EmbeddedRuntime(), name="gateway")
+        try:
+            running.promote("census", 1)
+            with Load(running, "census", expected=(1.0,)) as load:
+                file.rename(away)
+                problems = wait_until(lambda: running.gateway.state()["problems"], "the loss noticed")
+                assert "its file was deleted while it was in use" in problems["registry"]
+                load.wait_for_more()
+                away.rename(file)
+                wait_until(lambda: running.gateway.state()["healthy"], "healthy again")
+            assert load.failures == []
+        finally:
+            running.stop()
