@@ -82,13 +82,15 @@ class Dispatcher:
         future = asyncio.get_running_loop().run_in_executor(self._pool, self._timed, key, work)
         if timeout is None:
             return await future
-        try:
-            return await asyncio.wait_for(future, timeout)
-        except TimeoutError:
+        # Not `wait_for`: it asks for the current task, and there may be none yet.
+        await asyncio.wait([future], timeout=timeout)
+        if not future.done():
+            future.cancel()
             raise TimedOut(
                 f"Timed out: no answer within {timeout:g} s, the most this server lets a request take. "
                 "Send fewer rows, or start the server with a longer timeout."
-            ) from None
+            )
+        return future.result()
 
     async def _stays(self, pace: Pace) -> bool:
         """Whether quick work is done here and now, and not where it could meet others."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
+from serving.coroutines import resumed
 from serving.grpc_transport.headers import Metadata
 from serving.grpc_transport.limits import MAX_INFLATED, Limits
 from serving.grpc_transport.messages import CallFault, check_sent, inflated
@@ -175,33 +175,10 @@ def start(way: Way, stream: Stream, message: tuple[bool, bytes] | None, may_run_
             waiting = coroutine.send(None)
         except StopIteration:
             return
-        coroutine = _resumed(coroutine, waiting)
+        coroutine = resumed(coroutine, waiting)
     else:
         coroutine = _call(way, context, message)
     stream.task = asyncio.get_running_loop().create_task(coroutine)
-
-
-@types.coroutine
-def _resume(coroutine: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any, None]:
-    """Go on with a coroutine that has run until `waiting`, as whatever drives this one says."""
-    while True:
-        try:
-            value = yield waiting
-        except GeneratorExit:
-            coroutine.close()
-            raise
-        except BaseException as error:  # noqa: BLE001  It belongs to the coroutine.
-            thrown: BaseException | None = error
-        else:
-            thrown = None
-        try:
-            waiting = coroutine.send(value) if thrown is None else coroutine.throw(thrown)
-        except StopIteration:
-            return
-
-
-async def _resumed(coroutine: Coroutine[Any, Any, None], waiting: Any) -> None:
-    await _resume(coroutine, waiting)
 
 
 async def _call(way: Way, context: Context, message: tuple[bool, bytes] | None) -> None:

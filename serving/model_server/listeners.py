@@ -25,7 +25,7 @@ from serving.model_server import settings, slow_clients, start
 from serving.model_server.flags import Flags
 from serving.model_server.grpc_service import add_services
 from serving.model_server.rest import RESTApp
-from serving.model_server.slow_clients import TimedProtocol
+from serving.model_server.rest_protocol import RESTProtocol
 from serving.model_server.start import StartFailed
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ def uvicorn_server(app: Any, context: ssl.SSLContext | None = None) -> uvicorn.S
     headers."""
     config = uvicorn.Config(
         app,
-        http=TimedProtocol,
+        http=RESTProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

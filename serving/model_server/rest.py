@@ -12,7 +12,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,6 +36,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Page = Callable[[], Awaitable[str]]
+Headers = Sequence[tuple[bytes, bytes]]
 
 MAX_BODY_BYTES = 1 << 28
 """Default limit of a request body."""
@@ -114,21 +115,24 @@ class RESTApp:
         except _Disconnected:
             return
         if body is None:
-            text = (
-                f"The request body is larger than {self._max_body_bytes} bytes, the most this server takes."
+            status, answer, headers = self._too_large()
+        else:
+            status, answer, headers = await self.answer(
+                scope["method"], _target(scope), scope["headers"], body
             )
-            await _send(send, 413, json_outputs.error(text), [_JSON_HEADER])
-            return
-        status, answer, headers = await self._answer(scope, body)
         await _send(send, status, answer, headers)
 
-    async def _answer(self, scope: Scope, body: bytes) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-        method, target = scope["method"], _target(scope)
+    async def answer(
+        self, method: str, target: str, headers: Headers, body: bytes
+    ) -> tuple[int, bytes, Headers]:
+        """Return status, body and headers for a whole request. `target` is the path as sent, with the query
+        string."""
+        if len(body) > self._max_body_bytes:
+            return self._too_large()
         if target in self._pages:
             return 200, (await self._pages[target]()).encode(), [(b"content-type", CONTENT_TYPE)]
         if target[:4].lower() != "/v1/":
             return 404, _NOT_FOUND, [(b"content-type", b"text/html")]
-        headers = scope["headers"]
         if method == "OPTIONS":
             origin = _header(headers, b"origin")
             return (
@@ -140,6 +144,10 @@ class RESTApp:
             body = _unpacked(body)
         status, answer = await self.respond(method, target, body)
         return status, answer, self._headers
+
+    def _too_large(self) -> tuple[int, bytes, Headers]:
+        text = f"The request body is larger than {self._max_body_bytes} bytes, the most this server takes."
+        return 413, json_outputs.error(text), [_JSON_HEADER]
 
     async def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
         """Return the HTTP status and the JSON body for a request.
@@ -260,7 +268,7 @@ def _target(scope: Scope) -> str:
     return f"{target}?{query.decode('latin-1')}" if query else target
 
 
-def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes:
+def _header(headers: Headers, name: bytes) -> bytes:
     for key, value in headers:
         if key == name:
             return value
@@ -296,7 +304,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
     return b"".join(chunks)
 
 
-async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+async def _send(send: Send, status: int, body: bytes, headers: Headers) -> None:
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})

@@ -34,6 +34,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._since: float | None = self.loop.time()  # None: no request is expected or arriving.
         self._begun = False
+        self._idle_since: float | None = None  # Between two requests, where uvicorn has set no timer.
         self._in_head = True
         self._received = 0
 
@@ -49,7 +50,14 @@ class TimedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Note when a request begins."""
         super().on_message_begin()
+        self._note_begin()
+
+    def _note_begin(self) -> None:
         self._since, self._begun, self._in_head, self._received = self.loop.time(), True, True, 0
+        self._idle_since = None
+
+    def _wait_for_next(self) -> None:
+        self._idle_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
         """Note that only the body is missing."""
@@ -62,7 +70,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._since = None
 
     def check(self, now: float) -> None:
-        """Close the connection if its request is overdue."""
+        """Close the connection if its request is overdue, or the next one does not come."""
+        if self._idle_since is not None and now - self._idle_since > self.timeout_keep_alive:
+            self.transport.close()
         if self._since is None or self.transport.is_closing():
             return
         seconds = now - self._since

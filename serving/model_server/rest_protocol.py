@@ -1,0 +1,156 @@
+"""HTTP/1.1 for predictions: the short way from a connection to an application and back.
+
+A small prediction costs less than what ASGI needs to ask for it: a task, an event, a description of the
+request and two messages of answer. So an application may have, beside its ASGI interface, a coroutine
+function
+
+    answer(method, target, headers, body) -> (status, body, headers)
+
+and gets the usual request there, once it is whole: a POST under /v1/models/ of a known, moderate length, on a
+connection where nothing else is going on. It runs where the last bytes arrive, until it first waits; only
+then it becomes a task. Any other request takes the way of ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from serving.coroutines import resumed
+from serving.dispatch import LARGE_REQUEST
+from serving.model_server.slow_clients import TimedProtocol
+
+log = logging.getLogger(__name__)
+
+Headers = Sequence[tuple[bytes, bytes]]
+Answer = tuple[int, bytes, Headers]
+
+_PREFIX = b"/v1/models/"
+_BROKEN: Answer = (500, b"Internal Server Error", [(b"content-type", b"text/plain; charset=utf-8")])
+
+
+class RESTProtocol(TimedProtocol):
+    """uvicorn's HTTP, with the short way for an application that has one."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._answer = getattr(self.app, "answer", None)
+        self._length = -1
+        self._parts: list[bytes] | None = None  # Of a body that takes the short way.
+
+    def on_message_begin(self) -> None:
+        """Begin a request; ASGI's description of it waits until it is known to be needed."""
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+        self._length = -1
+        self._note_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        name = name.lower()
+        if name == b"content-length":
+            self._length = int(value)
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Choose the way."""
+        if self._is_short():
+            self._parts = []
+            self._in_head = False
+            return
+        self._parts = None
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        HttpToolsProtocol.on_message_begin(self)
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def _is_short(self) -> bool:
+        parser = self.parser
+        return (
+            self._answer is not None
+            and 0 <= self._length < LARGE_REQUEST
+            and self.url.startswith(_PREFIX)
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused  # The client does not read its answers: they must not pile up.
+            and parser.get_method() == b"POST"
+            and parser.should_keep_alive()
+            and parser.get_http_version() == "1.1"
+            and not parser.should_upgrade()
+        )
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        if self._parts is None:
+            super().on_body(body)
+        else:
+            self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Have the request answered."""
+        parts = self._parts
+        if parts is None:
+            super().on_message_complete()
+            return
+        self._parts = self._since = None
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        coroutine = self._answered(body)
+        try:
+            waiting = coroutine.send(None)
+        except StopIteration as done:
+            self._write(done.value, keep_alive=True)
+            self.server_state.total_requests += 1
+            self._wait_for_next()
+            return
+        self.cycle: Any = _Pending()
+        task = self.loop.create_task(self._finish(self.cycle, resumed(coroutine, waiting)))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    async def _answered(self, body: bytes) -> Answer:
+        assert self._answer is not None
+        try:
+            answer: Answer = await self._answer("POST", self.url.decode("latin-1"), self.headers, body)
+        except Exception:
+            log.exception("request_failed", extra={"target": self.url.decode("latin-1")})
+            return _BROKEN
+        return answer
+
+    async def _finish(self, pending: _Pending, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        answer = await coroutine
+        if not pending.disconnected:
+            pending.response_started = True
+            self._write(answer, keep_alive=pending.keep_alive)
+        pending.response_complete = True
+        if not pending.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def _write(self, answer: Answer, *, keep_alive: bool) -> None:
+        status, body, headers = answer
+        if self.transport.is_closing():
+            return
+        head = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            head += (name, b": ", value, b"\r\n")
+        head.append(
+            b"content-length: %d\r\n\r\n"
+            if keep_alive
+            else b"connection: close\r\ncontent-length: %d\r\n\r\n"
+        )
+        self.transport.write(b"".join(head) % len(body) + body)
+
+
+class _Pending:
+    """Stands where uvicorn keeps a request that is being answered."""
+
+    def __init__(self) -> None:
+        self.response_started = self.response_complete = self.disconnected = False
+        self.keep_alive = True
+        self.message_event = asyncio.Event()
