@@ -79,6 +79,8 @@ class Dispatcher:
     def __init__(self, control: ASGIApp, predictions: ASGIApp) -> None:
         """Take both applications; lifespan messages go to `control`."""
         self._control, self._predictions = control, predictions
+        self.answer = getattr(predictions, "answer", None)
+        """The short way to predictions, if they have one; see `serving.model_server.rest_protocol`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""

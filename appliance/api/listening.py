@@ -14,6 +14,8 @@ from pathlib import Path
 
 import uvicorn
 
+from serving.model_server import slow_clients
+
 log = logging.getLogger(__name__)
 
 
@@ -41,6 +43,11 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look for slow clients once a second."""
+        slow_clients.check_now_and_then(self.server_state.connections, counter)
+        return await super().on_tick(counter)
 
     def _stop(self) -> None:
         self.should_exit = True

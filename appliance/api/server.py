@@ -19,6 +19,7 @@ from appliance.trainer.jobs import JobStore
 from registry.webhooks import WebhookDispatcher
 from serving import smoke
 from serving.gateway import EmbeddedRuntime, Gateway, PortUnavailable, SidecarRuntime
+from serving.model_server.rest_protocol import RESTProtocol
 
 GRACE_SECONDS = 10
 """How long requests in flight may take to end when the process is to stop."""
@@ -105,7 +106,12 @@ async def _serve(
             predictions=gateway.asgi,
         )
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS, lifespan="off"
+            app,
+            http=RESTProtocol,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            lifespan="off",
         )
         places = describe_places(settings.host, http.getsockname()[1], grpc_port)
         await Server(config, places, ready_file).serve(sockets=[http])

@@ -16,9 +16,9 @@ import grpc
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
+from serving.asgi import Answer, Answering, Headers
 from serving.errors import Code, InvalidInput
 from serving.gateway import model_spec
-from serving.gateway.asgi import App, Receive, Scope, Send
 from serving.grpc_transport import at_once, runs_at_once
 from serving.metrics import GRPC, REST, Metrics
 
@@ -40,24 +40,19 @@ _CODES: Mapping[int, Code] = {
 }
 
 
-async def count_rest(app: App, scope: Scope, receive: Receive, send: Send, metrics: Metrics) -> None:
-    """Have a request answered by `app`, and count it by what is answered."""
-    target = _TARGET.match(scope["path"])
-    if target is None:
-        await app(scope, receive, send)
-        return
+async def count_rest(
+    answering: Answering, method: str, target: str, headers: Headers, body: bytes, metrics: Metrics
+) -> Answer:
+    """Have a request answered, and count it by what is answered."""
+    found = _TARGET.match(target)
+    if found is None:
+        return await answering(method, target, headers, body)
     started = time.perf_counter()
-    status = 0
-
-    async def note_and_send(message: Any) -> None:
-        nonlocal status
-        status = message.get("status", status)
-        await send(message)
-
-    await app(scope, receive, note_and_send)
-    model, verb = unquote(target[1]), (target[2] or "status").lower()
-    metrics.record(model, _CODES.get(status, Code.INTERNAL).name)
+    answer = await answering(method, target, headers, body)
+    model, verb = unquote(found[1]), (found[2] or "status").lower()
+    metrics.record(model, _CODES.get(answer[0], Code.INTERNAL).name)
     metrics.record_latency(model, verb, REST, time.perf_counter() - started)
+    return answer
 
 
 def counted(method: str, handler: Any, metrics: Metrics) -> Any:

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from serving.asgi import Answer, Headers, Receive, Scope, Send, error_answer, send_answer, serve
 from serving.gateway.access import Access, Unauthenticated
-from serving.gateway.asgi import App, Receive, Scope, Send, send_answer, send_error
 from serving.gateway.counting import count_rest
 from serving.metrics import CONTENT_TYPE, Metrics, page
 
 METRICS_PATH = "/metrics"
 
 
+class AnswersREST(Protocol):
+    """What answers REST for a runtime."""
+
+    async def answer(self, method: str, target: str, headers: Headers, body: bytes) -> Answer:
+        """See `serving.asgi.Answering`."""
+
+
 class HasREST(Protocol):
     """A path of requests to a runtime."""
 
     @property
-    def rest(self) -> App:
+    def rest(self) -> AnswersREST:
         """What answers REST."""
 
 
@@ -29,19 +36,27 @@ class RESTEntrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        path = self._path()
-        if path is None:
-            raise RuntimeError("Cannot answer before the gateway is started. Await start() first.")
         if scope["type"] == "http":
+            # Before the body is read: who may not ask may not fill the memory.
             try:
                 self._access.check(scope["headers"])
             except Unauthenticated as error:
-                await send_error(send, error)
+                await send_answer(send, error_answer(error))
                 return
-            if scope["path"] == METRICS_PATH:
-                text = page(self._metrics.snapshot()).encode()
-                await send_answer(send, 200, [(b"content-type", CONTENT_TYPE)], text)
-                return
-            await count_rest(path.rest, scope, receive, send, self._metrics)
-            return
-        await path.rest(scope, receive, send)
+        await serve(self._admitted, scope, receive, send)
+
+    async def answer(self, method: str, target: str, headers: Headers, body: bytes) -> Answer:
+        """Answer one whole request; see `serving.asgi.Answering`."""
+        try:
+            self._access.check(headers)
+        except Unauthenticated as error:
+            return error_answer(error)
+        return await self._admitted(method, target, headers, body)
+
+    async def _admitted(self, method: str, target: str, headers: Headers, body: bytes) -> Answer:
+        if target.partition("?")[0] == METRICS_PATH:
+            return 200, page(self._metrics.snapshot()).encode(), [(b"content-type", CONTENT_TYPE)]
+        path = self._path()
+        if path is None:
+            raise RuntimeError("Cannot answer before the gateway is started. Await start() first.")
+        return await count_rest(path.rest.answer, method, target, headers, body, self._metrics)

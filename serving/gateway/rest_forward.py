@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from serving.asgi import Answer, Headers, error_answer, has_web_origin
 from serving.errors import InvalidInput, MalformedRequest, NotFound, ServingError
-from serving.gateway.asgi import Receive, Scope, Send, send_answer, send_error, send_text
-from serving.gateway.http_pool import Headers, HTTPPool, Response, UpstreamUnavailable
+from serving.gateway.http_pool import HTTPPool, Response, UpstreamUnavailable
 from serving.gateway.in_flight import InFlight
 from serving.gateway.sidecar_errors import SidecarLost, SidecarTooSlow, SidecarUnreachable, is_lost
-from serving.model_server.rest import MAX_BODY_BYTES
 from serving.routing import Routes
 
 _PREDICTION = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(\w+)", re.IGNORECASE)
@@ -40,7 +40,7 @@ _NOT_FORWARDED = frozenset(
 
 
 class RESTForwarder:
-    """An ASGI app for `/v1/models/...`, answered by the sidecar.
+    """Answers `/v1/models/...` by the sidecar.
 
     Args:
         pool: connections to the sidecar's REST service.
@@ -58,26 +58,17 @@ class RESTForwarder:
     ) -> None:
         self._pool, self._routes, self._in_flight, self._on_trouble = pool, routes, in_flight, on_trouble
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"Cannot serve ASGI's {scope['type']!r} here. Mount the app for HTTP only.")
-        body = await _body(receive)
-        if body is None:
-            text = f"The request body is larger than {MAX_BODY_BYTES} bytes, the most this gateway takes."
-            await send_text(send, 413, text)
-            return
-        if scope["method"] == "OPTIONS":
-            await send_answer(send, 200 if _has_web_origin(scope["headers"]) else 400, [], b"")
-            return
+    async def answer(self, method: str, target: str, headers: Headers, body: bytes) -> Answer:
+        """Answer one whole request; see `serving.asgi.Answering`."""
+        if method == "OPTIONS":
+            return 200 if has_web_origin(headers) else 400, b"", []
         try:
-            target, version = self._resolve(scope["method"], _path_of(scope))
+            forwarded, version = self._resolve(method, target)
             with self._in_flight.request(*version) if version else nullcontext():
-                response = await self._exchange(scope, target, body)
+                response = await self._exchange(method, forwarded, headers, body)
         except ServingError as error:
-            await send_error(send, error)
-            return
-        await send_answer(send, response.status, _kept(response.headers), response.body)
+            return error_answer(error)
+        return response.status, response.body, _kept(response.headers)
 
     def _resolve(self, method: str, path: str) -> tuple[str, tuple[str, int] | None]:
         """Return the path to forward to, and the model and version it uses; None for a question of status.
@@ -105,10 +96,12 @@ class RESTForwarder:
         )
         return f"/v1/models/{found[1]}/versions/{version}{suffix}", (model, version)
 
-    async def _exchange(self, scope: Scope, target: str, body: bytes) -> Response:
+    async def _exchange(self, method: str, target: str, headers: Headers, body: bytes) -> Response:
+        await asyncio.sleep(0)  # From here on there is a task, which the pool's timeout needs.
         try:
-            method, headers = scope["method"].encode(), _kept(scope["headers"])
-            response = await self._pool.request(method, target.encode("latin-1"), headers, body)
+            response = await self._pool.request(
+                method.encode(), target.encode("latin-1"), _kept(headers), body
+            )
         except UpstreamUnavailable as error:
             self._on_trouble()
             raise SidecarUnreachable(str(error)) from error
@@ -121,31 +114,5 @@ class RESTForwarder:
         return response
 
 
-def _path_of(scope: Scope) -> str:
-    """Return the raw path with the query string, which TensorFlow Serving takes for a part of it."""
-    raw = scope.get("raw_path")
-    path = raw.decode("latin-1") if raw else quote(scope["path"])
-    return f"{path}?{scope['query_string'].decode('latin-1')}" if scope.get("query_string") else path
-
-
 def _kept(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [header for header in headers if header[0] not in _NOT_FORWARDED]
-
-
-def _has_web_origin(headers: Headers) -> bool:
-    """What TensorFlow Serving asks of a preflight request."""
-    return any(name == b"origin" and value.startswith((b"http://", b"https://")) for name, value in headers)
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """Return the whole body, or None if it is too large."""
-    message = await receive()
-    parts: list[bytes] = [message.get("body", b"")]
-    size = len(parts[0])
-    while message.get("more_body"):
-        message = await receive()
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            return None
-    return parts[0] if len(parts) == 1 else b"".join(parts)

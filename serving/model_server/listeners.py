@@ -193,8 +193,7 @@ class _Uvicorn(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Look for slow clients once a second."""
-        if counter % 10 == 0:
-            slow_clients.check_all(self.server_state.connections, asyncio.get_running_loop().time())
+        slow_clients.check_now_and_then(self.server_state.connections, counter)
         return await super().on_tick(counter)
 
 

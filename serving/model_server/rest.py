@@ -12,7 +12,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +22,19 @@ from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from serving import examples, json_outputs, json_values, messages
+from serving.asgi import (
+    JSON,
+    MAX_BODY_BYTES,
+    Answer,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    has_web_origin,
+    header,
+    serve,
+    too_large,
+)
 from serving.dataplane import DataPlane, ModelSpec
 from serving.dispatch import Dispatcher
 from serving.errors import STATUS, Code, InvalidInput, MalformedRequest, ServingError
@@ -31,15 +44,8 @@ from serving.operations import Classes, Values
 
 log = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Page = Callable[[], Awaitable[str]]
-Headers = Sequence[tuple[bytes, bytes]]
 
-MAX_BODY_BYTES = 1 << 28
-"""Default limit of a request body."""
 MAX_UNPACKED_BYTES = 100 * 1024 * 1024
 """Limit of what a gzip body unpacks to."""
 
@@ -50,7 +56,6 @@ _STATUS = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?", re.IGNORECASE
 )
 _NOT_FOUND = b"<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>\n"
-_JSON_HEADER = (b"content-type", b"application/json")
 _CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"GET, POST"),
@@ -64,10 +69,6 @@ class _Route:
 
     verb: str
     spec: ModelSpec
-
-
-class _Disconnected(Exception):
-    """The client has gone before its request was whole."""
 
 
 class RESTApp:
@@ -90,7 +91,7 @@ class RESTApp:
         """
         self._dataplane = dataplane
         self._timeout = timeout_seconds
-        self._headers = [_JSON_HEADER, *(_CORS_HEADERS if cors else ())]
+        self._headers = [JSON, *(_CORS_HEADERS if cors else ())]
         self._cors_headers = list(_CORS_HEADERS) if cors else []
         self._metrics = metrics
         self._pages = dict(pages or {})
@@ -105,49 +106,23 @@ class RESTApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. The path is taken from `raw_path` where the server gives it, else from
-        `path`."""
-        if scope["type"] != "http":
-            await _other_protocol(scope, receive, send)
-            return
-        try:
-            body = await _read(receive, self._max_body_bytes)
-        except _Disconnected:
-            return
-        if body is None:
-            status, answer, headers = self._too_large()
-        else:
-            status, answer, headers = await self.answer(
-                scope["method"], _target(scope), scope["headers"], body
-            )
-        await _send(send, status, answer, headers)
+        """Answer one HTTP request of ASGI."""
+        await serve(self.answer, scope, receive, send, self._max_body_bytes)
 
-    async def answer(
-        self, method: str, target: str, headers: Headers, body: bytes
-    ) -> tuple[int, bytes, Headers]:
-        """Return status, body and headers for a whole request. `target` is the path as sent, with the query
-        string."""
+    async def answer(self, method: str, target: str, headers: Headers, body: bytes) -> Answer:
+        """Answer one whole request; see `serving.asgi.Answering`."""
         if len(body) > self._max_body_bytes:
-            return self._too_large()
+            return too_large(self._max_body_bytes)
         if target in self._pages:
             return 200, (await self._pages[target]()).encode(), [(b"content-type", CONTENT_TYPE)]
         if target[:4].lower() != "/v1/":
             return 404, _NOT_FOUND, [(b"content-type", b"text/html")]
         if method == "OPTIONS":
-            origin = _header(headers, b"origin")
-            return (
-                (200, b"", self._cors_headers)
-                if origin.startswith((b"http://", b"https://"))
-                else (400, b"", [])
-            )
-        if body and _header(headers, b"content-encoding").lower() == b"gzip":
+            return (200, b"", self._cors_headers) if has_web_origin(headers) else (400, b"", [])
+        if body and header(headers, b"content-encoding").lower() == b"gzip":
             body = _unpacked(body)
         status, answer = await self.respond(method, target, body)
         return status, answer, self._headers
-
-    def _too_large(self) -> tuple[int, bytes, Headers]:
-        text = f"The request body is larger than {self._max_body_bytes} bytes, the most this server takes."
-        return 413, json_outputs.error(text), [_JSON_HEADER]
 
     async def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
         """Return the HTTP status and the JSON body for a request.
@@ -261,20 +236,6 @@ def _as_dict(message: Any) -> dict[str, Any]:
     )
 
 
-def _target(scope: Scope) -> str:
-    path = scope.get("raw_path")
-    target: str = path.decode("latin-1") if path else scope["path"]
-    query = scope.get("query_string")
-    return f"{target}?{query.decode('latin-1')}" if query else target
-
-
-def _header(headers: Headers, name: bytes) -> bytes:
-    for key, value in headers:
-        if key == name:
-            return value
-    return b""
-
-
 def _unpacked(body: bytes) -> bytes:
     """Unpack a gzip body; what cannot be unpacked, or is too large, counts as empty."""
     unpacker = zlib.decompressobj(wbits=31)
@@ -283,40 +244,3 @@ def _unpacked(body: bytes) -> bytes:
     except zlib.error:
         return b""
     return unpacked if unpacker.eof else b""
-
-
-async def _read(receive: Receive, limit: int) -> bytes | None:
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise _Disconnected
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body if len(body) <= limit else None
-    chunks, size = [body], len(body)
-    while message.get("more_body"):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Disconnected
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
-            return None
-    return b"".join(chunks)
-
-
-async def _send(send: Send, status: int, body: bytes, headers: Headers) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _other_protocol(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close"})
-        return
-    while True:  # lifespan
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

@@ -2,32 +2,30 @@
 
 A small prediction costs less than what ASGI needs to ask for it: a task, an event, a description of the
 request and two messages of answer. So an application may have, beside its ASGI interface, a coroutine
-function
+function `answer` (`serving.asgi.Answering`). It is asked the usual request, once that is whole: a POST under
+/v1/models/ of a known, moderate length, on a connection where nothing else is going on. It runs where the
+last bytes arrive, until it first waits; only then it becomes a task. Any other request takes the way of ASGI.
 
-    answer(method, target, headers, body) -> (status, body, headers)
-
-and gets the usual request there, once it is whole: a POST under /v1/models/ of a known, moderate length, on a
-connection where nothing else is going on. It runs where the last bytes arrive, until it first waits; only
-then it becomes a task. Any other request takes the way of ASGI.
+The short way also answers a request that offers to go on with HTTP/2, as Java's HttpClient does in each: the
+offer is not taken, and the request is like any other. uvicorn would lose its body.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from serving.asgi import Answer
 from serving.coroutines import resumed
 from serving.dispatch import LARGE_REQUEST
 from serving.model_server.slow_clients import TimedProtocol
 
 log = logging.getLogger(__name__)
-
-Headers = Sequence[tuple[bytes, bytes]]
-Answer = tuple[int, bytes, Headers]
 
 _PREFIX = b"/v1/models/"
 _BROKEN: Answer = (500, b"Internal Server Error", [(b"content-type", b"text/plain; charset=utf-8")])
@@ -41,6 +39,43 @@ class RESTProtocol(TimedProtocol):
         self._answer = getattr(self.app, "answer", None)
         self._length = -1
         self._parts: list[bytes] | None = None  # Of a body that takes the short way.
+        self._missing = 0  # Bytes of a body that the parser leaves to us, as it has seen an offer.
+
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        while data:
+            if self._missing:
+                data = self._take_body(data)
+                continue
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                if self._missing or self._is_bodiless():
+                    data = data[offer.args[0] :]
+                    if not self._missing:
+                        self._parse_anew()
+                    continue
+                log.info("upgrade_refused", extra={"client": self.client})
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            return
+
+    def _take_body(self, data: bytes) -> bytes:
+        assert self._parts is not None
+        part, rest = data[: self._missing], data[self._missing :]
+        self._parts.append(part)
+        self._missing -= len(part)
+        if not self._missing:
+            self._parse_anew()
+            self._complete(self._parts)
+        return rest
+
+    def _parse_anew(self) -> None:
+        # A parser that has seen an offer takes no more.
+        self.parser = httptools.HttpRequestParser(self)
+
+    def _is_bodiless(self) -> bool:
+        return self._length <= 0 and all(name != b"transfer-encoding" for name, _ in self.headers)
 
     def on_message_begin(self) -> None:
         """Begin a request; ASGI's description of it waits until it is known to be needed."""
@@ -82,7 +117,6 @@ class RESTProtocol(TimedProtocol):
             and parser.get_method() == b"POST"
             and parser.should_keep_alive()
             and parser.get_http_version() == "1.1"
-            and not parser.should_upgrade()
         )
 
     def on_body(self, body: bytes) -> None:
@@ -94,10 +128,14 @@ class RESTProtocol(TimedProtocol):
 
     def on_message_complete(self) -> None:
         """Have the request answered."""
-        parts = self._parts
-        if parts is None:
+        if self._parts is None:
             super().on_message_complete()
-            return
+        elif self._length and self.parser.should_upgrade():
+            self._missing = self._length
+        else:
+            self._complete(self._parts)
+
+    def _complete(self, parts: list[bytes]) -> None:
         self._parts = self._since = None
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         coroutine = self._answered(body)

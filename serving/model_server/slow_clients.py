@@ -8,6 +8,7 @@ the usual request pays next to nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -40,12 +41,15 @@ class TimedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what has arrived."""
-        super().data_received(data)
+        self._parse(data)
         if self._since is None:
             return
         self._received += len(data)
         if self._in_head and self._received > MAX_HEAD_BYTES:
             self._refuse(431, f"The request's headers are longer than {MAX_HEAD_BYTES} bytes.")
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         """Note when a request begins."""
@@ -106,3 +110,9 @@ def check_all(connections: set[Any], now: float) -> None:
     """Close the connections whose requests are overdue."""
     for connection in list(connections):
         connection.check(now)
+
+
+def check_now_and_then(connections: set[Any], tick: int) -> None:
+    """Check them in each tenth tick of uvicorn, which has ten a second."""
+    if tick % 10 == 0:
+        check_all(connections, asyncio.get_running_loop().time())

@@ -17,6 +17,7 @@ from appliance.api.listening import Server
 from appliance.api.operations import RegistryOperations
 from appliance.trainer.jobs import JobStore
 from registry import ModelState, Registry
+from serving.model_server.rest_protocol import RESTProtocol
 
 
 @dataclass
@@ -55,7 +56,7 @@ def running_house(home: Path, token: str = "", jobs_root: Path | None = None) ->
         token=token,
         predictions=answer_predictions,
     )
-    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")
+    config = uvicorn.Config(app, port=0, http=RESTProtocol, log_config=None, lifespan="off")
     server = ThreadServer(config, {}, None)
     thread = threading.Thread(target=server.run)
     thread.start()

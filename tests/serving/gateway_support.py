@@ -27,6 +27,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from registry import Registry
 from serving.gateway import EmbeddedRuntime, Gateway, SidecarRuntime
+from serving.model_server.rest_protocol import RESTProtocol
 
 DEADLINE_SECONDS = 60.0
 
@@ -109,7 +110,7 @@ class Running:
     async def _start(self) -> int:
         await self.gateway.start()
         config = uvicorn.Config(
-            self.gateway.asgi, http="httptools", lifespan="off", log_config=None, access_log=False
+            self.gateway.asgi, http=RESTProtocol, lifespan="off", log_config=None, access_log=False
         )
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server._serve([self._socket]))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from serving.asgi import Answer, Headers
 from serving.model_server import slow_clients
 from serving.model_server.listeners import uvicorn_server
-from serving.model_server.rest_protocol import Answer, Headers
 
 DEADLINE = 60.0
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter, "App", Any], Awaitable[Any]]
@@ -125,6 +125,23 @@ def test_other_requests_go_the_long_way(request_bytes: bytes, answer: bytes) -> 
         return (await read_answer(reader))[1]
 
     assert with_server(client) == answer
+
+
+@pytest.mark.parametrize("piece", [1, 50, 1000])
+def test_an_offer_of_another_protocol_is_not_taken(piece: int) -> None:
+    """As Java's HttpClient makes it in each request."""
+
+    async def client(reader: Any, writer: Any, app: App, server: Any) -> list[bytes]:
+        offer = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAEAAEAAAAIAAAAB")
+        requests = (
+            post("m", b"first", *offer) + post("m", b"", *offer) + post("m", b"3") + post("m", b"4", *offer)
+        )
+        for start in range(0, len(requests), piece):
+            writer.write(requests[start : start + piece])
+            await writer.drain()
+        return [(await read_answer(reader))[1] for _ in range(4)]
+
+    assert with_server(client) == [b"short first", b"short ", b"short 3", b"short 4"]
 
 
 def test_a_client_that_asks_whether_to_go_on_is_told_so() -> None:
