@@ -1,1 +1,3 @@
 """Serving of SavedModels: a model server, and a gateway that follows the registry."""
+
+import keras_on_demand  # noqa: F401  Before TensorFlow is imported.
