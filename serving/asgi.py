@@ -25,6 +25,7 @@ Answering = Callable[[str, str, Headers, bytes], Awaitable[Answer]]
 string if there is one. It may run before there is a task, until it first waits."""
 
 JSON = (b"content-type", b"application/json")
+_SAFE = "/:@!$&'()*+,;=~"
 MAX_BODY_BYTES = 1 << 28
 """Default limit of a request body."""
 
@@ -86,7 +87,7 @@ def has_web_origin(headers: Headers) -> bool:
 
 def _target(scope: Scope) -> str:
     raw = scope.get("raw_path")
-    path = raw.decode("latin-1") if raw else quote(scope["path"])
+    path = raw.decode("latin-1") if raw else quote(scope["path"], safe=_SAFE)
     query = scope.get("query_string")
     return f"{path}?{query.decode('latin-1')}" if query else path
 

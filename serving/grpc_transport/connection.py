@@ -26,6 +26,9 @@ from serving.grpc_transport.streams import Methods, Streams
 log = logging.getLogger(__name__)
 
 _DRAIN_PING = b"draining"
+_WATCH = "/grpc.health.v1.Health/Watch"
+"""A call that has no end of its own: a stop does not wait for it."""
+_STOPPING = (grpc.StatusCode.UNAVAILABLE.value[0], "The server is stopping.")
 _MOST_FRAGMENTS = 64
 """Frames that one header block may come in."""
 _WRITE_BUFFER = 1 << 20
@@ -259,6 +262,7 @@ class Connection(asyncio.Protocol):
             frames.goaway(frames.LAST_STREAM, ErrorCode.NO_ERROR, "the server is stopping")
             + frames.frame(frames.PING, 0, 0, _DRAIN_PING)
         )
+        self._streams.end_all(*_STOPPING, path=_WATCH)
 
     def _refuse_more(self) -> None:
         if not self._streams.refusing:
@@ -275,7 +279,7 @@ class Connection(asyncio.Protocol):
         """End all calls as unavailable, and the connection; return the handlers that have been told so."""
         tasks = set(self._streams.tasks)
         if self._over_since is None:
-            self._streams.end_all(grpc.StatusCode.UNAVAILABLE.value[0], "The server is stopping.")
+            self._streams.end_all(*_STOPPING)
             self._end()
         return tasks
 

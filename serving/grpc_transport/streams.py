@@ -294,9 +294,9 @@ class Streams:
         if stream := self.open.get(number):
             self._give_up(stream)
 
-    def end_all(self, status: int, text: str) -> None:
-        """End all calls, and their handlers."""
-        for stream in list(self.open.values()):
+    def end_all(self, status: int, text: str, path: str = "") -> None:
+        """End all calls, and their handlers; with `path` those of one method."""
+        for stream in [one for one in self.open.values() if not path or one.head.path == path]:
             self.finish(stream, status, text, ())
             self._give_up(stream)
 

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 import uvloop
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from serving.grpc_transport import Limits, Server, limits_from
 from tests.serving.grpc_transport.support import DEADLINE, Echo, echo_server
@@ -196,6 +197,22 @@ def test_stop_waits_for_calls_and_then_cuts_them_off() -> None:
         assert echo.cancelled.is_set()
 
     serving(check_cut)
+
+
+def test_stop_does_not_wait_for_who_watches_the_health() -> None:
+    async def run() -> None:
+        server = Server(Limits())
+        servicer = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        bound = socket.create_server(("127.0.0.1", 0))
+        await server.listen_on(bound)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{bound.getsockname()[1]}") as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="s"))
+            await asyncio.wait_for(watch.read(), DEADLINE)
+            await asyncio.wait_for(server.stop(100 * DEADLINE), DEADLINE)
+            assert await refused(watch.read()) == (Code.UNAVAILABLE, "The server is stopping.")
+
+    uvloop.run(run())
 
 
 def test_a_unix_socket_is_made_and_removed(tmp_path: Path) -> None:

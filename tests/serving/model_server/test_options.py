@@ -135,7 +135,7 @@ def test_a_message_over_the_limit_of_the_channel_is_refused(secured: Secured) ->
 
 def test_a_rest_request_that_takes_too_long_is_answered_504(secured: Secured) -> None:
     with secured.client() as client:
-        answer = client.post("/v1/models/slow:predict", json={"inputs": 20.0})
+        answer = client.post("/v1/models/slow:predict", json={"inputs": 6.0})
         assert answer.status_code == 504
         assert "no answer within 1 s" in answer.json()["error"]
         assert client.post("/v1/models/half_plus_two:predict", json={"instances": [2.0]}).status_code == 200
