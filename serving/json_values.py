@@ -25,8 +25,13 @@ _MAX_DEPTH = 512
 """Deeper nesting than any tensor's rank is refused before the recursive parser sees it."""
 
 
+_MEMBERS = (b'"signature_name"', b'"instances"', b'"inputs"', b'"examples"', b'"context"')
+
+
 def parse(body: bytes) -> dict[str, Any]:
     """Return the object in a request body. Bytes that are not UTF-8 become surrogates; see `text_bytes`.
+
+    Of members with the same name the first counts, as in RapidJSON.
 
     Raises:
         InvalidInput: empty, no JSON, something after the value, or no object.
@@ -35,6 +40,9 @@ def parse(body: bytes) -> dict[str, Any]:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         document = _parse_leniently(body)
+    else:
+        if any(body.count(member) > 1 for member in _MEMBERS):  # orjson keeps the last.
+            document = _parse_leniently(body)
     if not isinstance(document, dict):
         raise InvalidInput(f"JSON Value: {json_text(document)} Is not object")
     return document

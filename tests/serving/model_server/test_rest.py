@@ -56,6 +56,12 @@ def test_rows_give_predictions_and_columns_give_outputs(ask: Ask) -> None:
     assert ask(PREDICT, {"inputs": {"x": 1.0, "unused": "y"}}) == (200, '{"outputs":2.5}')
 
 
+@pytest.mark.parametrize("padding", [0, LARGE_BODY])
+def test_of_members_with_the_same_name_the_first_counts(ask: Ask, padding: int) -> None:
+    body = b'{"instances": [1.0], "instances": [5.0], "signature_name": "serving_default", "signature_name": 3}'
+    assert ask(PREDICT, body + b" " * padding) == (200, '{"predictions":[2.5]}')
+
+
 def test_several_tensors_are_objects_by_name(ask: Ask) -> None:
     rows = [{"a": [1, 2], "b": 3}, {"a": [4, 5], "b": 6}]
     status, answer = ask("/v1/models/kinds:predict", {"signature_name": "two", "instances": rows})
