@@ -23,8 +23,8 @@ demo: $(VENV)/.run  ## the main job on real flights, embedded, in a scratch fold
 up: $(VENV)/.run  ## start the appliance on this machine and keep it running
 	$(BIN)/appliance up
 
-test: $(VENV)/.dev  ## every test; three at a time keep two cores busy, as many wait for processes of their own
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+test: $(VENV)/.dev  ## every test
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.dev  ## ruff, mypy and which package may import which
 	$(BIN)/ruff check .

@@ -10,7 +10,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OURS = {"appliance", "registry", "serving"}
+PACKAGES = {"appliance", "registry", "serving"}
+OURS = PACKAGES | {"keras_on_demand"}
 INHERITED = {
     "keras": "tensorflow",
     "ml-dtypes": "tensorflow",
@@ -36,7 +37,7 @@ def normal(name: str) -> str:
 def imported() -> set[str]:
     """Return the top-level modules of others that the packages import, wherever in a file they do."""
     found: set[str] = set()
-    for package in OURS:
+    for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Import):
