@@ -58,7 +58,8 @@ def test_rows_give_predictions_and_columns_give_outputs(ask: Ask) -> None:
 
 @pytest.mark.parametrize("padding", [0, LARGE_BODY])
 def test_of_members_with_the_same_name_the_first_counts(ask: Ask, padding: int) -> None:
-    body = b'{"instances": [1.0], "instances": [5.0], "signature_name": "serving_default", "signature_name": 3}'
+    twice = b'"signature_name": "serving_default", "signature_name": 3'
+    body = b'{"instances": [1.0], "instances": [5.0], ' + twice + b"}"
     assert ask(PREDICT, body + b" " * padding) == (200, '{"predictions":[2.5]}')
 
 
