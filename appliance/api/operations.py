@@ -77,9 +77,9 @@ class RegistryOperations:
         """Return a model with its labels."""
         return model_json(self._store.model(model))
 
-    def change_model(self, model: str, changes: ModelChanges) -> Json:
+    def change_model(self, model: str, changes: ModelChanges, actor: str) -> Json:
         """Replace the tags or the description of a model, and return it."""
-        self._store.describe_model(model, tags=changes.tags, description=changes.description)
+        self._store.describe_model(model, tags=changes.tags, description=changes.description, actor=actor)
         return self.model(model)
 
     def versions(self, model: str, query: VersionQuery) -> Json:
@@ -91,9 +91,11 @@ class RegistryOperations:
         """Return a version by its number or by a label, as text."""
         return version_json(self._find(model, version), self._store.labels(model))
 
-    def change_version(self, model: str, version: int, changes: VersionChanges) -> Json:
+    def change_version(self, model: str, version: int, changes: VersionChanges, actor: str) -> Json:
         """Replace the tags or the description of a version, and return it."""
-        self._store.describe_version(model, version, tags=changes.tags, description=changes.description)
+        self._store.describe_version(
+            model, version, tags=changes.tags, description=changes.description, actor=actor
+        )
         return self.version(model, str(version))
 
     def labels(self, model: str) -> dict[str, int]:

@@ -62,9 +62,9 @@ def _add_models(router: APIRouter, operations: RegistryOperations) -> None:
         return operations.model(model)
 
     @router.patch("/{model}", tags=["models"], **answers(responses.ModelBody))
-    def change_model(model: ModelName, body: ModelChanges) -> Any:
+    def change_model(model: ModelName, body: ModelChanges, request: Request) -> Any:
         """Replace the tags or the description of a model."""
-        return operations.change_model(model, body)
+        return operations.change_model(model, body, actor_of(request))
 
 
 def _add_versions(router: APIRouter, operations: RegistryOperations) -> None:
@@ -94,9 +94,11 @@ def _add_versions(router: APIRouter, operations: RegistryOperations) -> None:
         return operations.approve(model, version, body, actor_of(request))
 
     @router.patch("/{model}/versions/{version}", tags=["versions"], **answers(responses.VersionBody))
-    def change_version(model: ModelName, version: VersionNumber, body: VersionChanges) -> Any:
+    def change_version(
+        model: ModelName, version: VersionNumber, body: VersionChanges, request: Request
+    ) -> Any:
         """Replace the tags or the description of a version; nothing else of it ever changes."""
-        return operations.change_version(model, version, body)
+        return operations.change_version(model, version, body, actor_of(request))
 
     @router.delete("/{model}/versions/{version}", tags=["versions"], status_code=204)
     def delete_version(model: ModelName, version: VersionNumber, request: Request) -> Response:

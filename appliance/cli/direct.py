@@ -40,7 +40,7 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
     ("GET", "/models"): lambda do, asked: do.models(asked.read(queries.ModelQuery)),
     ("GET", "/models/{model}"): lambda do, asked, model: do.model(model),
     ("PATCH", "/models/{model}"): lambda do, asked, model: do.change_model(
-        model, asked.read(bodies.ModelChanges)
+        model, asked.read(bodies.ModelChanges), asked.actor
     ),
     ("GET", "/models/{model}/versions"): lambda do, asked, model: do.versions(
         model, asked.read(queries.VersionQuery)
@@ -49,7 +49,7 @@ ROUTES: dict[tuple[str, str], Callable[..., Any]] = {
         model, version
     ),
     ("PATCH", "/models/{model}/versions/{version}"): lambda do, asked, model, version: do.change_version(
-        model, int(version), asked.read(bodies.VersionChanges)
+        model, int(version), asked.read(bodies.VersionChanges), asked.actor
     ),
     ("DELETE", "/models/{model}/versions/{version}"): lambda do, asked, model, version: do.delete_version(
         model, int(version), asked.actor

@@ -52,7 +52,7 @@ def publish(
     """
     spec = task.spec
     assert spec.model is not None
-    registry.create_model(spec.model, exist_ok=True)
+    registry.create_model(spec.model, exist_ok=True, actor=task.job)
     return registry.publish(
         spec.model,
         export,

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from appliance.cli import cli
 from appliance.client import Client
+from appliance.client.transport import default_actor
 from tests.appliance.api_server import House, running_house
 
 Run = Callable[..., Result]
@@ -68,6 +69,16 @@ def test_list_refuses_what_it_cannot_read_with_what_it_can(run: Run) -> None:
     assert "Order by version, created" in run("list", "hotels", "--order", "auc", exits=1).output
     assert "leave out MODEL" in run("list", "hotels", "--name", "h*", exits=2).output
     assert "Cannot find model 'nobody'" in run("list", "nobody", exits=3).output
+
+
+def test_every_change_is_remembered_with_who_made_it(run: Run) -> None:
+    run("tag", "hotels", "stage=test")
+    run("tag", "hotels", "stage=prod", "--version", "1")
+    run("tag", "hotels", "--remove", "stage")
+    run("tag", "hotels", "--remove", "stage", "--version", "1")
+    events = json.loads(run("events", "hotels", "--limit", "4", "--json").output)
+    assert {event["kind"] for event in events} == {"model.tagged", "version.tagged"}
+    assert {event["actor"] for event in events} == {default_actor()}
 
 
 def test_history_goes_back_page_by_page(run: Run) -> None:
