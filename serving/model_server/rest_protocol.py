@@ -40,6 +40,14 @@ class RESTProtocol(TimedProtocol):
         self._length = -1
         self._parts: list[bytes] | None = None  # Of a body that takes the short way.
         self._missing = 0  # Bytes of a body that the parser leaves to us, as it has seen an offer.
+        self._is_last = False  # The server stops when it has answered the request that is arriving.
+
+    def shutdown(self) -> None:
+        """Close, once the request that is arriving or being answered has its answer."""
+        if self._parts is None:
+            super().shutdown()
+        else:
+            self._is_last = True
 
     def _parse(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -142,11 +150,13 @@ class RESTProtocol(TimedProtocol):
         try:
             waiting = coroutine.send(None)
         except StopIteration as done:
-            self._write(done.value, keep_alive=True)
+            self._write(done.value, keep_alive=not self._is_last)
             self.server_state.total_requests += 1
+            if self._is_last:
+                self.transport.close()
             self._wait_for_next()
             return
-        self.cycle: Any = _Pending()
+        self.cycle: Any = _Pending(keep_alive=not self._is_last)
         task = self.loop.create_task(self._finish(self.cycle, resumed(coroutine, waiting)))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -188,7 +198,7 @@ class RESTProtocol(TimedProtocol):
 class _Pending:
     """Stands where uvicorn keeps a request that is being answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_alive: bool) -> None:
         self.response_started = self.response_complete = self.disconnected = False
-        self.keep_alive = True
+        self.keep_alive = keep_alive
         self.message_event = asyncio.Event()

@@ -197,6 +197,25 @@ def test_a_request_in_flight_is_answered_when_the_server_stops() -> None:
     with_server(client)
 
 
+@pytest.mark.parametrize("path", ["m", "wait"])
+def test_a_request_that_is_arriving_is_answered_when_the_server_stops(path: str) -> None:
+    async def client(reader: Any, writer: Any, app: App, server: Any) -> None:
+        app.go.set()
+        request = post(path, b"first")
+        writer.write(request[:-3])
+        await until(lambda: any(connection._parts for connection in server.server_state.connections))
+        (connection,) = server.server_state.connections
+        server.should_exit = True
+        await until(lambda: connection._is_last)
+        writer.write(request[-3:])
+        head, body = await read_answer(reader)
+        assert b"connection: close\r\n" in head
+        assert body == b"short first"
+        assert await reader.read() == b""
+
+    with_server(client)
+
+
 def test_a_client_that_leaves_before_its_answer_harms_nobody() -> None:
     async def client(reader: Any, writer: Any, app: App, server: Any) -> None:
         writer.write(post("wait", b"1"))
