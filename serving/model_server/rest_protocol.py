@@ -187,12 +187,10 @@ class RESTProtocol(TimedProtocol):
         head = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers):
             head += (name, b": ", value, b"\r\n")
-        head.append(
-            b"content-length: %d\r\n\r\n"
-            if keep_alive
-            else b"connection: close\r\ncontent-length: %d\r\n\r\n"
-        )
-        self.transport.write(b"".join(head) % len(body) + body)
+        if not keep_alive:
+            head.append(b"connection: close\r\n")
+        head += (b"content-length: %d\r\n\r\n" % len(body), body)
+        self.transport.write(b"".join(head))
 
 
 class _Pending:

@@ -28,7 +28,7 @@ class App:
             await self.go.wait()
         if target.endswith("raise"):
             raise OSError("the disk is gone")
-        return 200, b"short " + body[:100], [(b"x-length", str(len(body)).encode())]
+        return 200, b"short " + body[:100], [(b"x-length", str(len(body)).encode()), (b"x-note", b"100 %d")]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asked.append(scope["path"])
@@ -94,6 +94,7 @@ def test_a_whole_request_is_answered_however_it_arrives(piece: int) -> None:
             head, answer = await read_answer(reader)
             assert head.startswith(b"HTTP/1.1 200 OK\r\n")
             assert b"x-length: %d\r\n" % len(body) in head
+            assert b"x-note: 100 %d\r\n" in head
             assert b"connection" not in head.lower()
             bodies.append(answer)
         assert app.asked == ["/v1/models/m:predict?a=b"] * 3
