@@ -6,8 +6,8 @@ function `answer` (`serving.asgi.Answering`). It is asked the usual request, onc
 /v1/models/ of a known, moderate length, on a connection where nothing else is going on. It runs where the
 last bytes arrive, until it first waits; only then it becomes a task. Any other request takes the way of ASGI.
 
-The short way also answers a request that offers to go on with HTTP/2, as Java's HttpClient does in each: the
-offer is not taken, and the request is like any other. uvicorn would lose its body.
+An offer to go on with HTTP/2, as Java's HttpClient makes in each request, is not taken, and the request is
+like any other; uvicorn would lose its body.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class RESTProtocol(TimedProtocol):
         self._answer = getattr(self.app, "answer", None)
         self._length = -1
         self._parts: list[bytes] | None = None  # Of a body that takes the short way.
-        self._missing = 0  # Bytes of a body that the parser leaves to us, as it has seen an offer.
+        self._is_chunked = False
+        self._resumes = False  # A new parser is told where the old one stood.
         self._is_last = False  # The server stops when it has answered the request that is arriving.
 
     def shutdown(self) -> None:
@@ -52,56 +53,60 @@ class RESTProtocol(TimedProtocol):
     def _parse(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         while data:
-            if self._missing:
-                data = self._take_body(data)
-                continue
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as offer:
-                if self._missing or self._is_bodiless():
-                    data = data[offer.args[0] :]
-                    if not self._missing:
-                        self._parse_anew()
-                    continue
-                log.info("upgrade_refused", extra={"client": self.client})
+                data = data[offer.args[0] :]
+                self._decline()
+                continue
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
             return
 
-    def _take_body(self, data: bytes) -> bytes:
-        assert self._parts is not None
-        part, rest = data[: self._missing], data[self._missing :]
-        self._parts.append(part)
-        self._missing -= len(part)
-        if not self._missing:
-            self._parse_anew()
-            self._complete(self._parts)
-        return rest
-
-    def _parse_anew(self) -> None:
-        # A parser that has seen an offer takes no more.
+    def _decline(self) -> None:
+        """Go on as if no other protocol had been offered: with a new parser, as the old one takes no more."""
         self.parser = httptools.HttpRequestParser(self)
+        if self._has_body():
+            framing = (
+                b"Transfer-Encoding: chunked" if self._is_chunked else b"Content-Length: %d" % self._length
+            )
+            self._resumes = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
+            self._resumes = False
 
-    def _is_bodiless(self) -> bool:
-        return self._length <= 0 and all(name != b"transfer-encoding" for name, _ in self.headers)
+    def _has_body(self) -> bool:
+        return self._is_chunked or self._length > 0
 
     def on_message_begin(self) -> None:
         """Begin a request; ASGI's description of it waits until it is known to be needed."""
+        if self._resumes:
+            return
         self.url, self.headers, self.expect_100_continue = b"", [], False
-        self._length = -1
+        self._length, self._is_chunked = -1, False
         self._note_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the target."""
+        if not self._resumes:
+            self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
+        if self._resumes:
+            return
         name = name.lower()
         if name == b"content-length":
             self._length = int(value)
+        elif name == b"transfer-encoding":
+            self._is_chunked = True
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
+        if self._resumes:
+            return
         if self._is_short():
             self._parts = []
             self._in_head = False
@@ -136,10 +141,10 @@ class RESTProtocol(TimedProtocol):
 
     def on_message_complete(self) -> None:
         """Have the request answered."""
+        if self.parser.should_upgrade() and self._has_body():
+            return  # The parser leaves the body, as another protocol is offered.
         if self._parts is None:
             super().on_message_complete()
-        elif self._length and self.parser.should_upgrade():
-            self._missing = self._length
         else:
             self._complete(self._parts)
 
