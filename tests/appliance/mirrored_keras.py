@@ -3,14 +3,12 @@
 `python -m tests.appliance.mirrored_keras FOLDER`: virtual devices must be there before TensorFlow starts.
 """
 
-import json
-import sys
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from appliance import estimator
+from tests.appliance.two_devices import print_both, values
 
 STEPS = 6
 
@@ -93,30 +91,16 @@ def run(make, model_dir, strategy, batch):
     model = estimator.model_to_estimator(make(), model_dir=model_dir, config=config)
     losses = Losses()
     model.train(lambda: input_fn(batch), steps=STEPS, hooks=[losses])
-    values = {
-        name: np.asarray(model.get_variable_value(name)).tolist() for name in model.get_variable_names()
-    }
+    trained = values(model)
     metrics = model.evaluate(lambda: input_fn(20))
     prediction = next(model.predict(lambda: input_fn(1)))
     return {
-        "values": values,
+        "values": trained,
         "losses": losses.values,
         "metrics": {key: float(value) for key, value in metrics.items()},
         "prediction": {key: value.tolist() for key, value in prediction.items()},
     }
 
 
-def main():
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    results = {}
-    for make in (functional, subclassed, by_mode):
-        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-        name = make.__name__
-        mirrored = run(make, f"{sys.argv[1]}/{name}-2", strategy, 8)
-        results[name] = (mirrored, run(make, f"{sys.argv[1]}/{name}-1", None, 16))
-    print(json.dumps(results))
-
-
 if __name__ == "__main__":
-    main()
+    print_both(run, (functional, subclassed, by_mode))

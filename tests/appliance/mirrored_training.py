@@ -3,15 +3,13 @@
 `python -m tests.appliance.mirrored_training FOLDER`: virtual devices must be there before TensorFlow starts.
 """
 
-import json
-import sys
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from appliance import estimator
 from tests.appliance.models import linear_model_fn
+from tests.appliance.two_devices import print_both, values
 
 STEPS = 6
 
@@ -97,24 +95,10 @@ def run(make, model_dir, strategy, batch):
     )
     model = make(config)
     model.train(lambda: input_fn(batch), steps=STEPS, hooks=[FixedWeights()])
-    values = {
-        name: np.asarray(model.get_variable_value(name)).tolist() for name in model.get_variable_names()
-    }
+    trained = values(model)
     metrics = model.evaluate(lambda: input_fn(32))
-    return {"values": values, "metrics": {key: float(value) for key, value in metrics.items()}}
-
-
-def main():
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    results = {}
-    for make in (canned, custom, keras_optimizer, keras_layers):
-        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-        name = make.__name__
-        mirrored = run(make, f"{sys.argv[1]}/{name}-2", strategy, 8)
-        results[name] = (mirrored, run(make, f"{sys.argv[1]}/{name}-1", None, 16))
-    print(json.dumps(results))
+    return {"values": trained, "metrics": {key: float(value) for key, value in metrics.items()}}
 
 
 if __name__ == "__main__":
-    main()
+    print_both(run, (canned, custom, keras_optimizer, keras_layers))

@@ -16,11 +16,14 @@ import tensorflow as tf
 from appliance.estimator import continuous, evaluator_process
 from appliance.estimator.continuous import EvaluatorFailed
 from appliance.estimator.evaluator_main import LOCK_FILE, only_evaluator
-from tests.appliance.tiny_experiment import DEADLINE_SECONDS, config, experiment, no_experiment, wait_until
-
-
-def newest_step(model_dir):
-    return int(tf.train.latest_checkpoint(model_dir).rpartition("-")[2])
+from tests.appliance.tiny_experiment import (
+    DEADLINE_SECONDS,
+    config,
+    experiment,
+    newest_step,
+    no_experiment,
+)
+from tests.waiting import wait_until
 
 
 def of_kind(events, kind):
@@ -38,16 +41,16 @@ def test_an_evaluation_survives_the_death_of_its_process_and_the_deletion_of_its
         """Yield after each training step; the steps wait here for what the evaluators do."""
         while not of_kind(events, "checkpoint") or newest_step(model_dir) < 10:
             yield
-        wait_until((gates / "evaluating-1").exists, "first evaluation")
+        wait_until((gates / "evaluating-1").exists, "first evaluation", DEADLINE_SECONDS)
         (process,) = multiprocessing.active_children()
         process.kill()
-        wait_until((gates / "evaluating-2").exists, "evaluation by the second process")
+        wait_until((gates / "evaluating-2").exists, "evaluation by the second process", DEADLINE_SECONDS)
         while newest_step(model_dir) < 30:
             yield
         assert not (model_dir / "model.ckpt-10.index").exists()
         for file in release[1:]:
             file.touch()
-        wait_until(lambda: of_kind(events, "evaluation"), "end of the evaluation")
+        wait_until(lambda: of_kind(events, "evaluation"), "end of the evaluation", DEADLINE_SECONDS)
 
     script = killed_and_overtaken()
     result = continuous.run(

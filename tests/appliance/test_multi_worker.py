@@ -15,7 +15,8 @@ from tests.appliance.cluster_processes import Processes
 from tests.appliance.mirrored_training import canned, columns, input_fn
 from tests.appliance.models import line, linear_model_fn
 from tests.appliance.synchronous_member import BATCH, STEPS
-from tests.appliance.tiny_experiment import DEADLINE_SECONDS, wait_until
+from tests.appliance.tiny_experiment import DEADLINE_SECONDS
+from tests.waiting import wait_until
 
 MODULE = "tests.appliance.synchronous_member"
 WORKERS = ("chief", "worker")
@@ -116,7 +117,9 @@ def test_training_goes_on_from_the_last_checkpoint_after_a_worker_was_killed(tmp
     model_dir = str(tmp_path / "model")
     with Processes(tmp_path, WORKERS, MODULE, model_dir, "killed") as processes:
         processes.start(*WORKERS)
-        wait_until(lambda: global_step(tf.train.latest_checkpoint(model_dir)) >= 5, "a checkpoint")
+        wait_until(
+            lambda: global_step(tf.train.latest_checkpoint(model_dir)) >= 5, "a checkpoint", DEADLINE_SECONDS
+        )
         processes.running["worker"].kill()
         assert processes.running["chief"].wait(DEADLINE_SECONDS) != 0
         assert "WorkerLost: Training in chief:0 ended, because another worker is gone" in processes.log(

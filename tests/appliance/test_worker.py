@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,16 +29,9 @@ from appliance.trainer.task import Teller, attempt
 from appliance.trainer.task_spec import TaskSpec
 from appliance.trainer.worker import Worker
 from registry import Registry
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 120
-
-
-def until(condition: Callable[[], object], describe: Callable[[], str] = lambda: "") -> None:
-    """Wait for a condition, and not forever."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, describe()
-        threading.Event().wait(0.05)
 
 
 class House:
@@ -68,7 +60,9 @@ class House:
 
     def wait(self, job: Job, condition: Callable[[Job], object] = lambda job: job.ended) -> Job:
         """Return the job once it meets the condition."""
-        until(lambda: condition(self.store.get(job.id)), lambda: "\n".join(self.log(job)))
+        wait_until(
+            lambda: condition(self.store.get(job.id)), lambda: "\n".join(self.log(job)), DEADLINE_SECONDS
+        )
         return self.store.get(job.id)
 
     @contextmanager
@@ -224,7 +218,7 @@ def test_job_and_worker_outlive_a_lost_database(
         house.wait(job, lambda job: house.log(job))
         with unreachable(postgres_url):
             away.open("w").close()
-            until(lambda: "database_unavailable" in caplog.messages)
+            wait_until(lambda: "database_unavailable" in caplog.messages, seconds=DEADLINE_SECONDS)
             back.open("w").close()
         ended = house.wait(job)
     log = house.log(job)

@@ -5,7 +5,6 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +18,10 @@ from appliance.estimator.export_strategy import ExportStrategy, make_export_stra
 from appliance.estimator.exporters import BestExporter, FinalExporter
 from appliance.estimator.model_fn import EstimatorSpec, ModeKeys
 from appliance.estimator.run_config import RunConfig
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 120
-
-
-def wait_until(condition, what):
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (result := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_SECONDS} s"
-        time.sleep(0.02)
-    return result
+CHECKPOINT_STEPS = 10
 
 
 def model_fn(features, labels, mode, params):
@@ -64,7 +56,9 @@ def hold(folder):
     """Say which evaluation this is, and wait until it is let go."""
     number = len(list(Path(folder).glob("evaluating-*"))) + 1
     (Path(folder) / f"evaluating-{number}").touch()
-    wait_until((Path(folder) / f"release-{number}").exists, f"release of evaluation {number}")
+    wait_until(
+        (Path(folder) / f"release-{number}").exists, f"release of evaluation {number}", DEADLINE_SECONDS
+    )
 
 
 def experiment(run_config, params):
@@ -96,23 +90,44 @@ def experiment(run_config, params):
     )
 
 
+def newest_step(model_dir):
+    """Return the step of the newest checkpoint; 0: there is none."""
+    newest = tf.train.latest_checkpoint(model_dir)
+    return int(newest.rpartition("-")[2]) if newest else 0
+
+
+def evaluated_step(model_dir):
+    """Return the step of the last checkpoint that was evaluated; 0: none was."""
+    record = model_dir / "eval" / "evaluated.json"
+    last = json.loads(record.read_text())["last"] if record.exists() else None
+    return last["step"] if last else 0
+
+
 def no_experiment(run_config, params):
     return 3
 
 
 def config(model_dir, **changes):
-    return RunConfig(model_dir=str(model_dir), save_checkpoints_steps=10, tf_random_seed=1, **changes)
+    return RunConfig(
+        model_dir=str(model_dir), save_checkpoints_steps=CHECKPOINT_STEPS, tf_random_seed=1, **changes
+    )
 
 
 def main():
     def print_event(event):
         print(json.dumps(event), flush=True)
 
-    def slow_down():
-        time.sleep(0.005)
+    def wait_for_the_evaluator():
+        wait_until(is_near, "an evaluation", DEADLINE_SECONDS)
         return False
 
-    continuous.run(experiment, config(sys.argv[1]), {}, on_event=print_event, should_stop=slow_down)
+    def is_near():
+        return newest_step(model_dir) - evaluated_step(model_dir) <= 3 * CHECKPOINT_STEPS
+
+    model_dir = Path(sys.argv[1])
+    continuous.run(
+        experiment, config(model_dir), {}, on_event=print_event, should_stop=wait_for_the_evaluator
+    )
 
 
 if __name__ == "__main__":

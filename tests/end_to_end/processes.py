@@ -6,12 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+
+from tests import waiting
 
 WAIT_SECONDS = 120.0
 
@@ -70,13 +71,19 @@ def running(
 
 def wait_until(condition: Callable[[], bool], what: str, *processes: Process) -> None:
     """Wait until a condition holds, while all of `processes` live."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
+
+    def holds() -> bool:
+        if condition():
+            return True
         for process in processes:
             assert process.popen.poll() is None, f"{process.name} has ended:\n{process.output}"
+        return False
+
+    def describe() -> str:
         said = "\n".join(f"--- {process.name}\n{process.output[-5000:]}" for process in processes)
-        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what}\n{said}"
-        time.sleep(0.05)
+        return f"{what}\n{said}"
+
+    waiting.wait_until(holds, describe, WAIT_SECONDS)
 
 
 def is_alive(process: psutil.Process) -> bool:

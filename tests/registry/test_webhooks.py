@@ -5,9 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +17,7 @@ from registry import Registry, addresses, database, events, outbox, webhooks
 from registry.errors import DeliveryNotFound, GateRefused, InvalidInput, ModelNotFound, WebhookNotFound
 from registry.webhooks import WebhookDispatcher
 from tests.registry.receiver import Receiver, Server
+from tests.waiting import wait_until
 
 SECRET = "a secret of enough length"
 
@@ -48,15 +47,7 @@ def dispatching(registry: Registry, *, allow_private: bool = True) -> Iterator[N
 
 def wait_for_state(registry: Registry, *states: str) -> None:
     """Wait until the deliveries, oldest first, are in these states."""
-    until(lambda: [delivery.state for delivery in registry.deliveries()][::-1] == list(states))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what is in the database, which wakes nobody."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "not within 60 s"
-        threading.Event().wait(0.02)
+    wait_until(lambda: [delivery.state for delivery in registry.deliveries()][::-1] == list(states))
 
 
 def test_receiver_that_fails_at_first_is_told_again_the_same_and_signed(
@@ -113,7 +104,7 @@ def test_each_hears_of_what_it_asked_for(registry: Registry, saved_model: Path, 
     ]
     with dispatching(registry):
         got = receiver.wait_for(lambda got: len(got) == len(wanted))
-        until(lambda: registry.deliveries(state="pending") == [])
+        wait_until(lambda: registry.deliveries(state="pending") == [])
     assert {delivery.state for delivery in registry.deliveries()} == {"delivered", "dropped"}
     assert sorted((request.path, request.event["kind"]) for request in got) == sorted(wanted)
     (refused,) = [r.event for r in got if r.path == "/some" and r.event["kind"] == "gate.refused"]
@@ -173,7 +164,7 @@ def test_many_senders_tell_each_event_once_and_a_dead_receiver_keeps_nobody_wait
         dispatching(other),
     ):
         got = receiver.wait_for(lambda got: len(got) == 8)
-        until(lambda: any(delivery.error for delivery in census.deliveries(1)))
+        wait_until(lambda: any(delivery.error for delivery in census.deliveries(1)))
     assert len({request.headers["Appliance-Delivery"] for request in got}) == 8
     failed = next(delivery for delivery in census.deliveries(1) if delivery.error)
     assert (failed.state, failed.webhook) == ("pending", 1)
@@ -206,7 +197,7 @@ def test_private_addresses_are_reached_only_when_allowed(census: Registry, recei
     census.add_webhook(receiver.url.replace("127.0.0.1", "localhost"), kinds=["label.*"], actor="ada")
     census.promote("census", 1, actor="bob")
     with dispatching(census, allow_private=False):
-        until(lambda: census.deliveries()[0].error != "")
+        wait_until(lambda: census.deliveries()[0].error != "")
     (delivery,) = census.deliveries()
     assert "localhost is at" in delivery.error
     assert "APPLIANCE_WEBHOOK_PRIVATE_ADDRESSES=true allows" in delivery.error
@@ -223,7 +214,7 @@ def test_receiver_that_never_answers_is_left_after_a_while(
     census.add_webhook(receiver.url, kinds=["label.*"], actor="ada")
     census.promote("census", 1, actor="bob")
     with dispatching(census):
-        until(lambda: census.deliveries()[0].error != "")
+        wait_until(lambda: census.deliveries()[0].error != "")
         assert re.search("no answer within 0.3 s|ReadTimeout", census.deliveries()[0].error)
         receiver.hold.set()
         monkeypatch.setattr(webhooks, "ATTEMPT_SECONDS", 15.0)
@@ -247,7 +238,7 @@ def test_certificate_must_be_that_of_the_name_though_the_address_is_connected_to
         census.promote("census", 1, actor="bob")
         with dispatching(census):
             server.receiver.wait_for(lambda got: len(got) == 1)
-            until(lambda: census.deliveries(2)[0].error != "")
+            wait_until(lambda: census.deliveries(2)[0].error != "")
     finally:
         server.close()
     assert [request.path for request in server.receiver.got] == ["/name"]

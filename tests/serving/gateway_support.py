@@ -11,8 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,18 +27,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from registry import Registry
 from serving.gateway import EmbeddedRuntime, Gateway, SidecarRuntime
 from serving.model_server.rest_protocol import RESTProtocol
-
-DEADLINE_SECONDS = 60.0
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Return the condition's first true value; fail after a minute."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"not within {DEADLINE_SECONDS:g} s: {what}")
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 def save_model(directory: Path, value: float) -> Path:

@@ -6,7 +6,8 @@ import psycopg
 
 from registry import Registry
 from serving.gateway import EmbeddedRuntime
-from tests.serving.gateway_support import Load, Models, Running, wait_until
+from tests.serving.gateway_support import Load, Models, Running
+from tests.waiting import wait_until
 
 
 def test_an_unreachable_database_stops_no_prediction_and_is_reported(

@@ -13,7 +13,7 @@ from tensorflow_serving.apis import get_model_status_pb2, model_management_pb2, 
 from serving import sidecar
 from serving.runtime import Load, RuntimeUnavailable
 from serving.sidecar import SidecarRuntime
-from tests.serving.gateway_support import wait_until
+from tests.waiting import wait_until
 
 
 class StrictServer(model_service_pb2_grpc.ModelServiceServicer):

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from appliance import estimator
 
+HOLD_SECONDS = 240.0
+
 
 def experiment(run_config: estimator.RunConfig, params: dict[str, Any]) -> estimator.Experiment:
     """Return the experiment of fitting `y = slope * x`.
@@ -75,6 +77,9 @@ class Hold(estimator.SessionRunHook):
         return estimator.SessionRunArgs(tf.compat.v1.train.get_global_step())
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Wait."""
+        """Wait. Raises TimeoutError when the file does not come."""
+        deadline = time.monotonic() + HOLD_SECONDS
         while run_values.results >= self._at and not self._file.exists():
-            time.sleep(0.05)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self._file} did not come within {HOLD_SECONDS:g} s.")
+            time.sleep(0.05)  # A file wakes nobody who waits for it.

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from serving.manager import ModelConfig, ModelManager
+from tests import waiting
 from tests.serving import saved_models
 
 T = TypeVar("T")
@@ -100,11 +100,7 @@ class Server:
 
 def wait_until(condition: Callable[[], T | None]) -> T:
     """Return what the condition gives as soon as it is true."""
-    deadline = time.monotonic() + DEADLINE
-    while not (result := condition()):
-        assert time.monotonic() < deadline, f"not true within {DEADLINE} s"
-        time.sleep(0.01)
-    return result
+    return waiting.wait_until(condition, seconds=DEADLINE)
 
 
 def free_port() -> int:
