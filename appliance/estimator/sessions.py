@@ -12,10 +12,9 @@ import tensorflow as tf
 from appliance.estimator import multi_worker
 from appliance.estimator.checkpoints import restoring
 from appliance.estimator.cluster import spans_workers
-from appliance.estimator.executor import FastSessionCreator
+from appliance.estimator.executor import fitting_opener
 from appliance.estimator.hooks.schedule import may_trace
 from appliance.estimator.run_config import RunConfig
-from appliance.estimator.session_config import default_session_config
 
 
 class _Handle(tf.compat.v1.train.SessionRunHook):
@@ -53,8 +52,8 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
     """Return what opens the session to train in.
 
     The chief initialises the variables or restores the newest checkpoint of `config.model_dir`, other
-    workers wait for it; workers that train in step each do so. On this machine, with options that nobody has
-    chosen, the executor is the one that suits the graph, and hooks that may ask for traces.
+    workers wait for it; workers that train in step each do so. On this machine, options that nobody has
+    chosen are those that fit the graph, and hooks that may ask for traces.
     """
     latest = tf.train.latest_checkpoint(config.model_dir)
     own_saver = spec.scaffold.saver is not None
@@ -76,24 +75,23 @@ def training_session(config: RunConfig, spec: Any, hooks: Sequence[Any]) -> Any:
     )
     if collective:
         return _Explaining(chief(config=multi_worker.session_options(config)), latest, own_saver)
-    # What XLA compiles is switched to by control flow that needs the default executor.
-    chosen = config.master or config.jit_compile or config.session_config != default_session_config()
-    if chosen:
-        opener = chief(config=config.session_config)
-    else:
-        traceable = any(may_trace(hook) for hook in hooks)
-        opener = FastSessionCreator(chief, config.session_config, [spec.train_op, spec.loss], traceable)
+    traceable = any(may_trace(hook) for hook in hooks)
+    opener = fitting_opener(chief, config, config.master, [spec.train_op, spec.loss], traceable=traceable)
     return _Explaining(opener, latest, own_saver)
 
 
 def restoring_session(config: RunConfig, spec: Any, checkpoint_path: str | None, master: str) -> Any:
-    """Return what opens a session with the variables of one checkpoint, or fresh ones without any."""
-    opener = tf.compat.v1.train.ChiefSessionCreator(
+    """Return what opens a session with the variables of one checkpoint, or fresh ones without any.
+
+    On this machine, options that nobody has chosen are those that fit the graph.
+    """
+    creator = functools.partial(
+        tf.compat.v1.train.ChiefSessionCreator,
         scaffold=spec.scaffold,
         checkpoint_filename_with_path=checkpoint_path,
         master=master,
-        config=config.session_config,
     )
+    opener = fitting_opener(creator, config, master)
     return _Explaining(opener, checkpoint_path, spec.scaffold.saver is not None)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from appliance.estimator.executor import fitting_opener
 from appliance.estimator.summaries import write_evaluation
 
 log = logging.getLogger("appliance.estimator")
@@ -106,11 +108,12 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             evaluating.run(self._assign, feeds)
 
         with self._graph.as_default():
-            creator = _train.ChiefSessionCreator(
+            creator = functools.partial(
+                _train.ChiefSessionCreator,
                 scaffold=_train.Scaffold(init_fn=load, copy_from_scaffold=self._scaffold),
-                config=self._estimator.config.session_config,
             )
-            results = self._evaluation.run(creator, self._steps)
+            opener = fitting_opener(creator, self._estimator.config, master="")
+            results = self._evaluation.run(opener, self._steps)
         step = int(results[tf.compat.v1.GraphKeys.GLOBAL_STEP])
         write_evaluation(self._eval_dir, results, step, None)
         log.info("evaluation_done", extra={"step": step, "checkpoint": None, "metrics": results})

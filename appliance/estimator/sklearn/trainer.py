@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import sparse
 
-from appliance.estimator.executor import suits_single_thread
+from appliance.estimator.executor import fitting
 from appliance.estimator.model_fn import ModeKeys
 from appliance.estimator.session_config import default_session_config
 from appliance.estimator.sklearn.rows import Rows
@@ -41,9 +41,7 @@ class Trainer:
             spec = model_fn({FEATURE: features, WEIGHT: weights}, labels, ModeKeys.TRAIN)
             self._variables = {each.op.name: each for each in tf.compat.v1.global_variables()}
             initialize = tf.compat.v1.global_variables_initializer()
-            config = default_session_config()
-            if suits_single_thread([spec.train_op, spec.loss]):
-                config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
+            config = fitting(default_session_config(), graph, [spec.train_op, spec.loss])
             self._session = tf.compat.v1.Session(graph=graph, config=config)
         self._session.run(initialize)
         self._step = self._session.make_callable([spec.loss, spec.train_op], feed_list=fed)
