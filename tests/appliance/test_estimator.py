@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import glob
 import os
 import shutil
 import weakref
@@ -68,6 +69,22 @@ def test_training_leaves_the_files_that_tools_expect(estimator):
     with open(os.path.join(estimator.model_dir, "graph.pbtxt")) as file:
         graph = text_format.Parse(file.read(), tf.compat.v1.GraphDef())
     assert "weight" in {node.name for node in graph.node}
+
+
+def test_tools_find_the_whole_graph_beside_each_checkpoint_and_among_the_events(estimator):
+    estimator.train(line(repeat=None), steps=2)
+    for step in (0, 2):
+        path = os.path.join(estimator.model_dir, f"model.ckpt-{step}")
+        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+            tf.compat.v1.train.import_meta_graph(f"{path}.meta").restore(session, path)
+            assert session.run(tf.compat.v1.train.get_global_step()) == step
+        names = {operation.name for operation in graph.get_operations()}
+    (file,) = glob.glob(os.path.join(estimator.model_dir, "*tfevents*"))
+    events = list(tf.compat.v1.train.summary_iterator(file))
+    last = [event.graph_def for event in events if event.HasField("graph_def")][-1]
+    assert {node.name for node in tf.compat.v1.GraphDef.FromString(last).node} == names
+    last = [event.meta_graph_def for event in events if event.HasField("meta_graph_def")][-1]
+    assert "train_op" in tf.compat.v1.MetaGraphDef.FromString(last).collection_def
 
 
 def test_a_copied_model_dir_still_loads(estimator, tmp_path):
@@ -193,8 +210,9 @@ def test_training_summaries_hold_loss_and_speed(tmp_path):
 def test_keep_checkpoint_max_limits_the_checkpoints(tmp_path):
     config = RunConfig(str(tmp_path), save_checkpoints_steps=2, keep_checkpoint_max=2)
     Estimator(linear_model_fn, config=config).train(line(repeat=None), steps=5)
-    kept = sorted(path.name for path in tmp_path.glob("model.ckpt-*.index"))
-    assert kept == ["model.ckpt-4.index", "model.ckpt-5.index"]
+    for kind in ("index", "meta"):
+        kept = sorted(path.name for path in tmp_path.glob(f"model.ckpt-*.{kind}"))
+        assert kept == [f"model.ckpt-4.{kind}", f"model.ckpt-5.{kind}"]
 
 
 def test_predict_is_lazy_and_yields_examples(estimator):

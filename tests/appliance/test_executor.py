@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from appliance.estimator import Estimator, RunConfig, SessionRunArgs, SessionRunHook
-from appliance.estimator.executor import LARGEST, suits_single_thread
+from appliance.estimator.executor import LARGEST, gains_from_rewriting, suits_single_thread
 from tests.appliance.models import line, linear_model_fn
 
 
@@ -12,6 +12,7 @@ class SeesExecutor(SessionRunHook):
     def after_create_session(self, session, coord):
         self.executor = session._config.experimental.executor_type
         self.threads = session._config.inter_op_parallelism_threads
+        self.rewrites = not session._config.graph_options.rewrite_options.disable_meta_optimizer
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,34 @@ def test_only_small_graphs_of_supported_operations_suit_one_thread(make, suits):
 def test_operations_elsewhere_do_not_suit_one_thread():
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         assert not suits_single_thread([tf.constant(1.0)])
+
+
+@pytest.mark.parametrize(
+    ("make", "gains"),
+    [
+        (lambda: tf.matmul(tf.ones([2, 2]), tf.ones([2, 2])), False),
+        (lambda: tf.cond(tf.constant(1.0) > 0.0, lambda: 1.0, lambda: 2.0), False),
+        (lambda: tf.while_loop(lambda i: i < 5, lambda i: [i + 1], [tf.constant(0)])[0], True),
+        (lambda: tf.function(lambda x: x + 1.0)(tf.constant(1.0)), True),
+        (lambda: tf.nn.conv2d(tf.ones([1, 4, 4, 1]), tf.ones([2, 2, 1, 1]), 1, "SAME"), True),
+    ],
+    ids=["plain", "condition", "loop", "function", "convolution"],
+)
+def test_only_graphs_that_may_gain_are_rewritten(make, gains):
+    with tf.Graph().as_default() as graph:
+        make()
+        assert gains_from_rewriting(graph) is gains
+
+
+@pytest.mark.parametrize("session_config", [None, tf.compat.v1.ConfigProto(allow_soft_placement=True)])
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
+def test_every_verb_leaves_a_plain_graph_as_it_is_unless_the_user_has_given_options(
+    tmp_path, verb, session_config
+):
+    hook = SeesExecutor()
+    config = RunConfig(str(tmp_path), session_config=session_config)
+    model = Estimator(linear_model_fn, config=config)
+    outcome = getattr(model, verb)(line(), hooks=[hook])
+    if verb == "predict":
+        list(outcome)
+    assert hook.rewrites is (session_config is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -33,12 +34,24 @@ class StepRate(tf.compat.v1.train.StepCounterHook):
 
 
 class CheckpointSaver(tf.compat.v1.train.CheckpointSaverHook):
-    """Saves checkpoints, and the graph as `graph.pbtxt` at the start."""
+    """Saves checkpoints, and the graph as `graph.pbtxt` at the start.
+
+    The graph is asked for its GraphDef only once, as that takes a while; it is final by then, so every
+    checkpoint has the same MetaGraphDef.
+    """
+
+    _meta_graph: Any = None
+
+    def begin(self) -> None:
+        """Open the summaries."""
+        # A writer that is made now would write the default graph: too early, and it comes again below.
+        with tf.Graph().as_default():
+            tf.compat.v1.summary.FileWriterCache.get(self._checkpoint_dir)
+        super().begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Write the graph and the first checkpoint."""
-        graph = tf.compat.v1.get_default_graph()
-        graph_def = graph.as_graph_def(add_shapes=True)
+        graph_def = session.graph.as_graph_def(add_shapes=True)
         if self._save_graph_def:
             # The printer in Python that tf.io.write_graph uses takes a second for wide & deep; this one is
             # in C.
@@ -47,12 +60,14 @@ class CheckpointSaver(tf.compat.v1.train.CheckpointSaverHook):
             with tf.io.gfile.GFile(path, "w") as file:
                 file.write(str(graph_def))
         saver = self._get_saver()
-        self._summary_writer.add_graph(graph)
-        self._summary_writer.add_meta_graph(
-            tf.compat.v1.train.export_meta_graph(
+        with session.graph.as_default():
+            self._meta_graph = tf.compat.v1.train.export_meta_graph(
                 graph_def=graph_def, saver_def=saver.saver_def if saver else None
             )
+        self._summary_writer.add_event(
+            tf.compat.v1.Event(wall_time=time.time(), graph_def=graph_def.SerializeToString())
         )
+        self._summary_writer.add_meta_graph(self._meta_graph)
         step = session.run(self._global_step_tensor)
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
@@ -61,9 +76,10 @@ class CheckpointSaver(tf.compat.v1.train.CheckpointSaverHook):
         """Write one checkpoint; return whether a listener wants training to stop."""
         for listener in self._listeners:
             listener.before_save(session, step)
-        path = self._get_saver().save(
-            session, self._save_path, global_step=step, write_meta_graph=self._save_graph_def
-        )
+        path = self._get_saver().save(session, self._save_path, global_step=step, write_meta_graph=False)
+        if self._save_graph_def:
+            with tf.io.gfile.GFile(f"{path}.meta", "wb") as file:
+                file.write(self._meta_graph.SerializeToString())
         log.info("checkpoint_saved", extra={"step": int(step), "path": path})
         status = tf.compat.v1.SessionLog(
             status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=self._save_path
