@@ -70,6 +70,8 @@ def test_strategies_may_come_in_one_object(tmp_path):
 
 
 def test_models_whose_steps_cannot_be_summed_train_with_one_replica():
+    # There is one CPU; without this the strategy is refused where a graph has started TensorFlow.
+    tf.config.set_soft_device_placement(True)
     config = RunConfig(train_distribute=tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))
     with pytest.raises(ValueError, match=r"KMeans is trained by one replica, but .* makes 2"):
         KMeans(2, config=config).train(lambda: line()().map(lambda x, y: x))
