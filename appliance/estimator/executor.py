@@ -24,7 +24,7 @@ from appliance.estimator.run_config import RunConfig
 from appliance.estimator.session_config import default_session_config
 
 LARGEST = 512
-"""Steps of more operations than this keep the default executor: wide & deep on 17 columns has 2,000."""
+"""Steps of more operations than this keep the default executor: wide & deep on 17 columns has 800."""
 
 _SINGLE = "SINGLE_THREADED_EXECUTOR"
 _CALLERS_THREAD = -1

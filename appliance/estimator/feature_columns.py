@@ -16,6 +16,8 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 
 from appliance.estimator.feature_inputs import ColumnState, FeatureInputs, SingleIds
 
+_ROWS, _ROWS_OR_ZEROS = "ApplianceRows", "ApplianceRowsOrZeros"
+
 
 def check_columns(columns: Any, argument: str = "feature_columns") -> list[Any]:
     """Return the columns sorted by name, after checking them.
@@ -141,19 +143,42 @@ def _embedding(inputs: FeatureInputs, column: Any, state: ColumnState) -> tf.Ten
         )
     single = inputs.single_ids(categorical)
     if single is not None and column.max_norm is None:
-        return lookup(weights, single, name=variable_scope_name(column.name))
+        return lookup(weights, single, variable_scope_name(column.name), training=inputs.training)
     pair = inputs.sparse_ids(categorical, state)
     return tf.nn.safe_embedding_lookup_sparse(
         weights, pair.id_tensor, pair.weight_tensor, combiner=column.combiner, max_norm=column.max_norm
     )
 
 
-def lookup(weights: Any, single: SingleIds, name: str) -> tf.Tensor:
-    """Return a row of `weights` for each example, zeros where it has no value: `[batch, row size]`."""
-    rows = tf.gather(weights, single.rows, name=name)
-    if single.present is None:
-        return rows
-    return tf.where(single.present, rows, tf.zeros([], rows.dtype))
+def lookup(weights: Any, single: SingleIds, name: str, *, training: bool) -> tf.Tensor:
+    """Return a row of `weights` for each example, zeros where it has no value: `[batch, row size]`.
+
+    Where `training`, the graph's operations are marked for the gradients below: a process that computes
+    others from that graph needs to import this module.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    marks = {"ResourceGather": _ROWS, "SelectV2": _ROWS_OR_ZEROS} if training else {}
+    with graph.gradient_override_map(marks):
+        rows = tf.gather(weights, single.rows, name=name)
+        if single.present is None:
+            return rows
+        return tf.where(single.present, rows, tf.zeros([], rows.dtype))
+
+
+@tf.RegisterGradient(_ROWS)
+def _rows_gradient(operation: Any, gradient: tf.Tensor) -> tuple[tf.IndexedSlices, None]:
+    """Return the gradient of rows, each chosen by one id, for the variable.
+
+    TensorFlow's own is made for ids of any rank: ten operations in each step that reshape nothing.
+    """
+    variable, rows = operation.inputs
+    return tf.IndexedSlices(gradient, rows, tf.raw_ops.VariableShape(input=variable)), None
+
+
+@tf.RegisterGradient(_ROWS_OR_ZEROS)
+def _rows_or_zeros_gradient(operation: Any, gradient: tf.Tensor) -> tuple[None, tf.Tensor, None]:
+    """Return the gradient for the rows: the zeros are a constant, and nothing is broadcast to the rows."""
+    return None, tf.where(operation.inputs[0], gradient, tf.zeros([], gradient.dtype)), None
 
 
 def linear_model(
@@ -219,7 +244,7 @@ def _weighted_sum(
 ) -> tf.Tensor:
     single = inputs.single_ids(column)
     if single is not None:
-        return lookup(weights, single, name="weighted_sum")
+        return lookup(weights, single, "weighted_sum", training=inputs.training)
     pair = inputs.sparse_ids(column, state)
     return tf.nn.safe_embedding_lookup_sparse(
         weights, pair.id_tensor, pair.weight_tensor, combiner=sparse_combiner

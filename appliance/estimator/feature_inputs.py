@@ -114,17 +114,19 @@ class FeatureInputs:
 
     Args:
         features: dict of feature name to Tensor (`[batch]` or `[batch, ...]`) or SparseTensor.
+        training: whether the model is built to be trained by gradients.
 
     Raises:
         ValueError: `features` is not a dict.
     """
 
-    def __init__(self, features: Mapping[str, Any]) -> None:
+    def __init__(self, features: Mapping[str, Any], *, training: bool = False) -> None:
         if not isinstance(features, Mapping):
             raise ValueError(
                 f"features should be a dict of feature name to Tensor; got {type(features).__name__}. Let "
                 "the input_fn return a dict whose keys are the feature columns' keys."
             )
+        self.training = training
         self._features = dict(features)
         self._tables: dict[tuple[Any, str], Any] = {}
         self._single: dict[Any, SingleIds | None] = {}

@@ -194,6 +194,43 @@ def test_embeddings_and_linear_weights_get_sparse_gradients():
     run(build)
 
 
+def test_gradients_while_training_are_those_of_tensorflow():
+    """Ids that repeat, a missing one, one outside the vocabulary, and a bucket, for rows of one and of
+    several numbers."""
+    words = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
+    buckets = fc.bucketized_column(fc.numeric_column("x"), [0.0, 1.0])
+    features = {"word": [["b"], ["a"], ["b"], [""], ["z"]], "x": [[2.0], [-1.0], [0.5], [2.0], [-3.0]]}
+    found = []
+    for training in (False, True):
+        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+            tf.compat.v1.set_random_seed(3)
+            inputs = FeatureInputs(
+                {name: tf.constant(value) for name, value in features.items()}, training=training
+            )
+            with tf.compat.v1.variable_scope("dnn"):
+                dense, variables = dense_input(
+                    inputs, [fc.embedding_column(words, 3), fc.embedding_column(buckets, 2)]
+                )
+            with tf.compat.v1.variable_scope("linear"):
+                logits, _, others = linear_model(inputs, [words, buckets], units=2)
+            loss = tf.reduce_sum(tf.sin(logits + tf.range(2.0))) + tf.reduce_sum(dense**3)
+            gradients = tf.gradients(loss, [*variables, *others])
+            assert all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
+            session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
+            found.append(
+                (
+                    session.run([tf.convert_to_tensor(gradient) for gradient in gradients]),
+                    len(graph.get_operations()),
+                )
+            )
+    (expected, before), (gradients, after) = found
+    assert len(gradients) == 4
+    assert after < before
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert np.any(theirs)
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_shared_embeddings_are_one_trained_variable_and_keep_no_graph_alive():
     features = {"query": np.array(["a", "b"]), "page": np.array(["b", "c"])}
     keys = [fc.categorical_column_with_vocabulary_list(key, ["a", "b", "c"]) for key in features]

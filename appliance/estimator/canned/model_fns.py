@@ -71,7 +71,13 @@ def linear_model_fn(
     optimizer = resolved(optimizer, _LINEAR_LEARNING_RATE)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any = None) -> EstimatorSpec:
-        part = build_linear(FeatureInputs(features), columns, head.logits_dimension, sparse_combiner, mode)
+        part = build_linear(
+            FeatureInputs(features, training=mode == ModeKeys.TRAIN),
+            columns,
+            head.logits_dimension,
+            sparse_combiner,
+            mode,
+        )
         return head.create_estimator_spec(
             features=features,
             mode=mode,
@@ -94,7 +100,9 @@ def dnn_model_fn(head: Head, network: Network, optimizer: Any) -> ModelFn:
     optimizer = resolved(optimizer, None)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any = None) -> EstimatorSpec:
-        part = build_network(FeatureInputs(features), network, head.logits_dimension, mode)
+        part = build_network(
+            FeatureInputs(features, training=mode == ModeKeys.TRAIN), network, head.logits_dimension, mode
+        )
         return head.create_estimator_spec(
             features=features,
             mode=mode,
@@ -138,7 +146,7 @@ def combined_model_fn(
         dnn_optimizer = resolved(dnn_optimizer, _COMBINED_DNN_LEARNING_RATE)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any = None) -> EstimatorSpec:
-        inputs = FeatureInputs(features)
+        inputs = FeatureInputs(features, training=mode == ModeKeys.TRAIN)
         parts: list[tuple[Part, Any]] = []
         if network.feature_columns:
             parts.append((build_network(inputs, network, head.logits_dimension, mode), dnn_optimizer))
