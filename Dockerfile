@@ -11,7 +11,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     TF_CPP_MIN_LOG_LEVEL=2
 
 WORKDIR /opt/appliance
-COPY pyproject.toml constraints.txt README.md LICENSE keras_on_demand.py ./
+COPY pyproject.toml constraints.txt README.md LICENSE collector_pause.py keras_on_demand.py ./
 COPY appliance/ appliance/
 COPY registry/ registry/
 COPY serving/ serving/

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"appliance", "registry", "serving"}
-OURS = PACKAGES | {"keras_on_demand"}
+OURS = PACKAGES | {"collector_pause", "keras_on_demand"}
 INHERITED = {
     "keras": "tensorflow",
     "ml-dtypes": "tensorflow",
