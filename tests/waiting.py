@@ -10,6 +10,8 @@ T = TypeVar("T")
 
 DEADLINE_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 0.05
+"""A look may be a request to a server: a hundred a second would take the time that it is waited for."""
 
 
 def wait_until(
@@ -26,9 +28,11 @@ def wait_until(
         AssertionError: the time is over.
     """
     deadline = time.monotonic() + seconds
+    pause = LOOK_AGAIN_SECONDS
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
         # Other processes, files and databases wake nobody who waits for them: all that is left is to look.
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(pause)
+        pause = min(1.2 * pause, LONGEST_PAUSE_SECONDS)
     return found
