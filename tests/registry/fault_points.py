@@ -11,10 +11,15 @@ import threading
 from collections.abc import Callable
 
 from sqlalchemy import Engine, event
+from sqlalchemy.orm import configure_mappers
 
 from registry import Registry, outbox, webhooks
 from registry.database import connect
 from registry.store import migrate_registry
+
+# Otherwise done at the first query, so in each of the hundreds of processes that are forked from the one that
+# has imported this.
+configure_mappers()
 
 OPERATIONS: dict[str, Callable[[Registry, str], object]] = {
     "publish": lambda registry, directory: registry.publish("census", directory),

@@ -15,6 +15,15 @@ from tests.registry import fault_points
 from tests.registry.receiver import Server
 
 Attempt = Callable[[str, int], bool]
+PRELOADED = [
+    "tests.registry.fault_points",
+    "alembic.command",
+    "fsspec.implementations.local",
+    "httpx",
+    "psycopg",
+    "sqlalchemy.dialects.postgresql.psycopg",
+]
+"""What an operation needs, also what the registry imports only when it is used."""
 
 
 @pytest.fixture
@@ -22,7 +31,7 @@ def attempt(database_url: str, saved_model: Path, tmp_path: Path) -> Attempt:
     """Run an operation in a process that is killed before the step; return whether it lived to the end."""
     # A server that has imported everything forks the processes, which so start in a moment.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["tests.registry.fault_points", "alembic.command", "psycopg"])
+    server.set_forkserver_preload(PRELOADED)
 
     def run(operation: str, die_before: int) -> bool:
         arguments = (operation, database_url, str(tmp_path / "models"), str(saved_model), die_before)
