@@ -3,7 +3,6 @@
 `python -m tests.appliance.mirrored_training FOLDER`: virtual devices must be there before TensorFlow starts.
 """
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -61,10 +60,10 @@ def keras_optimizer(config):
 
 def keras_layers(config):
     def model_fn(features, labels, mode):
-        hidden, output = keras.layers.Dense(2, activation="tanh"), keras.layers.Dense(1)
+        hidden, output = tf.keras.layers.Dense(2, activation="tanh"), tf.keras.layers.Dense(1)
         # What it puts out is not used: each replica has the mean of its own batch. Its averages are.
-        keras.layers.BatchNormalization()(features["x"], training=mode == estimator.ModeKeys.TRAIN)
-        loss = keras.losses.MeanSquaredError()(labels, output(hidden(features["x"])))
+        tf.keras.layers.BatchNormalization()(features["x"], training=mode == estimator.ModeKeys.TRAIN)
+        loss = tf.keras.losses.MeanSquaredError()(labels, output(hidden(features["x"])))
         train_op = tf.compat.v1.train.AdamOptimizer(0.1).minimize(
             loss,
             tf.compat.v1.train.get_global_step(),

@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -82,6 +81,11 @@ def new_config(model_dir, strategy, **settings):
     )
 
 
+def small(folder, strategy, **settings):
+    """Return a model without Keras, which a process that has no use for it need not import."""
+    return estimator.Estimator(linear_model_fn, config=new_config(folder, strategy, **settings), params={})
+
+
 def rounds(model_dir):
     """Train again and again in one process, each time with another end. The server is started by train."""
     with tf.Graph().as_default():
@@ -89,11 +93,6 @@ def rounds(model_dir):
     first = canned(new_config(model_dir, strategy))
     chief = first.config.is_chief
     done = {"seen": {}, "errors": {}, "step": {}, "contexts": [], "chief": chief}
-
-    def small(folder, **settings):
-        return estimator.Estimator(
-            linear_model_fn, config=new_config(folder, strategy, **settings), params={}
-        )
 
     def noted(input_context):
         done["contexts"].append([input_context.num_input_pipelines, input_context.input_pipeline_id])
@@ -114,7 +113,7 @@ def rounds(model_dir):
     done["values"] = {
         name: np.asarray(first.get_variable_value(name)).tolist() for name in first.get_variable_names()
     }
-    model = small(f"{model_dir}_small", eval_distribute=strategy)
+    model = small(f"{model_dir}_small", strategy, eval_distribute=strategy)
     asked = []
     stop = estimator.experimental.make_early_stopping_hook(
         model, lambda: asked.append(True) or len(asked) == 2, run_every_secs=None, run_every_steps=2
@@ -125,7 +124,7 @@ def rounds(model_dir):
     train("worker_fails", model, endless)
     done["metrics"] = plain_metrics(model.evaluate(share))
     done["predicted"] = len(list(model.predict(share)))
-    train("elsewhere", small(f"{model_dir}_small" if chief else f"{model_dir}_of_worker"), share)
+    train("elsewhere", small(f"{model_dir}_{'small' if chief else 'of_worker'}", strategy), share)
     done["averages"] = averages(f"{model_dir}_averages", strategy)
     train("worker_cannot_read", model, damaged)
     return done
@@ -136,7 +135,7 @@ def averages(model_dir, strategy):
     seen = []
 
     def model_fn(features, labels, mode):
-        normalization = keras.layers.BatchNormalization(momentum=0.5)
+        normalization = tf.keras.layers.BatchNormalization(momentum=0.5)
         outputs = normalization(features["x"], training=mode == estimator.ModeKeys.TRAIN)
         return estimator.RegressionHead().create_estimator_spec(
             features, mode, outputs, labels, "SGD", normalization.trainable_variables
@@ -155,7 +154,7 @@ def averages(model_dir, strategy):
 def evaluated(model_dir):
     """Train and evaluate, with a strategy in each task; that of the evaluator is not used."""
     strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
-    model = canned(new_config(model_dir, strategy))
+    model = small(model_dir, strategy)
     metrics, _ = estimator.train_and_evaluate(
         model,
         estimator.TrainSpec(share, max_steps=STEPS),
@@ -168,7 +167,7 @@ def lonely(model_dir):
     """Wait for a worker that does not come."""
     with tf.Graph().as_default():
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    model = canned(new_config(model_dir, strategy, session_creation_timeout_secs=2))
+    model = small(model_dir, strategy, session_creation_timeout_secs=2)
     try:
         model.train(share)
     except WorkerLost as error:
@@ -178,7 +177,7 @@ def lonely(model_dir):
 def killed(model_dir):
     """Train without an end, in eager mode, with many checkpoints."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    model = canned(new_config(model_dir, strategy, save_checkpoints_steps=5))
+    model = small(model_dir, strategy, save_checkpoints_steps=5)
     steps = Steps()
     started = model.latest_checkpoint()
     limit = None if started is None else int(started.rsplit("-", 1)[1]) + 5
