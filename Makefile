@@ -24,7 +24,7 @@ up: $(VENV)/.run  ## start the appliance on this machine and keep it running
 	$(BIN)/appliance up
 
 test: $(VENV)/.dev  ## every test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev  ## ruff, mypy and which package may import which
 	$(BIN)/ruff check .

@@ -1,13 +1,15 @@
 """A registry on each database, and SavedModels that are small."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, make_url
 
 from registry import Registry
+from tests.conftest import new_database
 
 
 @event.listens_for(Engine, "connect")
@@ -17,12 +19,37 @@ def _do_not_wait_for_the_disk(connection: object, _record: object) -> None:
         connection.execute("PRAGMA synchronous = OFF")
 
 
+@pytest.fixture(scope="session")
+def sqlite_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the tables of a registry, to be copied: migrations for each test take long."""
+    folder = tmp_path_factory.mktemp("tables")
+    Registry(f"sqlite:///{folder}/registry.db", folder).close()
+    return folder / "registry.db"
+
+
+@pytest.fixture(scope="session")
+def postgres_with_tables(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of such a database in PostgreSQL."""
+    with new_database(postgres_server) as url:
+        Registry(url, tmp_path_factory.mktemp("tables")).close()
+        yield str(make_url(url).database)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database: every test that uses it runs on both kinds."""
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database: every test that uses it runs on both kinds.
+
+    It is empty, unless the test asks for a registry too.
+    """
+    with_tables = "registry" in request.fixturenames
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/registry.db"
-    return request.getfixturevalue("postgres_url")
+        if with_tables:
+            shutil.copyfile(request.getfixturevalue("sqlite_with_tables"), tmp_path / "registry.db")
+        yield f"sqlite:///{tmp_path}/registry.db"
+        return
+    template = request.getfixturevalue("postgres_with_tables") if with_tables else "template1"
+    with new_database(request.getfixturevalue("postgres_server"), template) as url:
+        yield url
 
 
 @pytest.fixture
