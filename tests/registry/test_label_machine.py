@@ -177,8 +177,8 @@ def test_labels_follow_the_model_through_any_sequence(
         run_state_machine_as_test(
             lambda: LabelMachine(registry, saved_model),
             settings=settings(
-                max_examples=25,
-                stateful_step_count=25,
+                max_examples=16,
+                stateful_step_count=40,
                 # Every step is a transaction: to search for the shortest failure would take many minutes.
                 phases=[Phase.generate],
                 deadline=None,
