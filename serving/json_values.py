@@ -25,7 +25,9 @@ _MAX_DEPTH = 512
 """Deeper nesting than any tensor's rank is refused before the recursive parser sees it."""
 
 
-_MEMBERS = (b'"signature_name"', b'"instances"', b'"inputs"', b'"examples"', b'"context"')
+_MEMBERS = {
+    name: f'"{name}"'.encode() for name in ("signature_name", "instances", "inputs", "examples", "context")
+}
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -41,11 +43,20 @@ def parse(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         document = _parse_leniently(body)
     else:
-        if any(body.count(member) > 1 for member in _MEMBERS):  # orjson keeps the last.
+        if type(document) is dict and _may_repeat(document, body):  # orjson keeps the last.
             document = _parse_leniently(body)
     if not isinstance(document, dict):
         raise InvalidInput(f"JSON Value: {json_text(document)} Is not object")
     return document
+
+
+def _may_repeat(document: dict[str, Any], body: bytes) -> bool:
+    """Whether a member that matters may stand in the body more than once."""
+    for name in document:
+        token = _MEMBERS.get(name)
+        if token is not None and body.count(token) > 1:
+            return True
+    return False
 
 
 def _parse_leniently(body: bytes) -> Any:

@@ -6,6 +6,10 @@ function `answer` (`serving.asgi.Answering`). It is asked the usual request, onc
 /v1/models/ of a known, moderate length, on a connection where nothing else is going on. It runs where the
 last bytes arrive, until it first waits; only then it becomes a task. Any other request takes the way of ASGI.
 
+A client that keeps a connection sends the same head again and again, but for the length of the body. So the
+heads of such requests are kept, with what was found in them, and a request that arrives in one piece with a
+head known by its bytes needs no parser: nothing else could be found in it.
+
 An offer to go on with HTTP/2, as Java's HttpClient makes in each request, is not taken, and the request is
 like any other; uvicorn would lose its body.
 """
@@ -14,13 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from serving.asgi import Answer
+from serving.asgi import Answer, Headers
 from serving.coroutines import resumed
 from serving.dispatch import LARGE_REQUEST
 from serving.model_server.slow_clients import TimedProtocol
@@ -29,6 +34,25 @@ log = logging.getLogger(__name__)
 
 _PREFIX = b"/v1/models/"
 _BROKEN: Answer = (500, b"Internal Server Error", [(b"content-type", b"text/plain; charset=utf-8")])
+
+
+_END_OF_HEAD = b"\r\n\r\n"
+_LONGEST_KNOWN = 2048
+_MOST_KNOWN = 1024
+_PLAIN_HEAD = re.compile(rb"POST [!-~]+ HTTP/1\.1\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~]*\r\n)+\r\n")
+"""A head in which every parser finds the same end: no line is folded, empty or ended in another way."""
+
+
+class _Head(NamedTuple):
+    """What was found in the head of a request."""
+
+    target: str
+    headers: Headers
+    body_length: int
+
+
+_known_heads: dict[bytes, _Head] = {}
+"""The heads of requests that took the short way. All servers of a process find the same in them."""
 
 
 class RESTProtocol(TimedProtocol):
@@ -42,6 +66,8 @@ class RESTProtocol(TimedProtocol):
         self._is_chunked = False
         self._resumes = False  # A new parser is told where the old one stood.
         self._is_last = False  # The server stops when it has answered the request that is arriving.
+        self._between = True  # No request has arrived in part.
+        self._was_short = False  # The last request took the short way.
 
     def shutdown(self) -> None:
         """Close, once the request that is arriving or being answered has its answer."""
@@ -52,6 +78,25 @@ class RESTProtocol(TimedProtocol):
 
     def _parse(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        size = data.find(_END_OF_HEAD) + len(_END_OF_HEAD) if self._between else 0
+        head = data[:size] if size <= _LONGEST_KNOWN else b""
+        known = _known_heads.get(head)
+        if known is not None and len(data) == size + known.body_length and self._is_free():
+            self._idle_since = None
+            self._complete(known.target, known.headers, data[size:])
+            return
+        self._feed(data)
+        if self._between and self._was_short and len(data) == size + self._length:
+            self._remember(head)
+
+    def _remember(self, head: bytes) -> None:
+        """Keep the head of the request that has just taken the short way, unless it could be read otherwise."""
+        if _PLAIN_HEAD.fullmatch(head):
+            if len(_known_heads) >= _MOST_KNOWN:
+                _known_heads.clear()  # Heads are made by clients: they must not pile up.
+            _known_heads[head] = _Head(self.url.decode("latin-1"), self.headers, self._length)
+
+    def _feed(self, data: bytes) -> None:
         while data:
             try:
                 self.parser.feed_data(data)
@@ -81,6 +126,7 @@ class RESTProtocol(TimedProtocol):
         """Begin a request; ASGI's description of it waits until it is known to be needed."""
         if self._resumes:
             return
+        self._between = self._was_short = False
         self.url, self.headers, self.expect_100_continue = b"", [], False
         self._length, self._is_chunked = -1, False
         self._note_begin()
@@ -121,15 +167,21 @@ class RESTProtocol(TimedProtocol):
     def _is_short(self) -> bool:
         parser = self.parser
         return (
-            self._answer is not None
-            and 0 <= self._length < LARGE_REQUEST
+            0 <= self._length < LARGE_REQUEST
             and self.url.startswith(_PREFIX)
             and not self.expect_100_continue
-            and (self.cycle is None or self.cycle.response_complete)
-            and not self.flow.write_paused  # The client does not read its answers: they must not pile up.
+            and self._is_free()
             and parser.get_method() == b"POST"
             and parser.should_keep_alive()
             and parser.get_http_version() == "1.1"
+        )
+
+    def _is_free(self) -> bool:
+        """Whether a request can be answered the short way now."""
+        return (
+            self._answer is not None
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused  # The client does not read its answers: they must not pile up.
         )
 
     def on_body(self, body: bytes) -> None:
@@ -143,15 +195,18 @@ class RESTProtocol(TimedProtocol):
         """Have the request answered."""
         if self.parser.should_upgrade() and self._has_body():
             return  # The parser leaves the body, as another protocol is offered.
-        if self._parts is None:
+        self._between = True
+        parts = self._parts
+        if parts is None:
             super().on_message_complete()
-        else:
-            self._complete(self._parts)
-
-    def _complete(self, parts: list[bytes]) -> None:
-        self._parts = self._since = None
+            return
+        self._parts, self._was_short = None, True
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        coroutine = self._answered(body)
+        self._complete(self.url.decode("latin-1"), self.headers, body)
+
+    def _complete(self, target: str, headers: Headers, body: bytes) -> None:
+        self._since = None
+        coroutine = self._answered(target, headers, body)
         try:
             waiting = coroutine.send(None)
         except StopIteration as done:
@@ -166,12 +221,12 @@ class RESTProtocol(TimedProtocol):
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
-    async def _answered(self, body: bytes) -> Answer:
+    async def _answered(self, target: str, headers: Headers, body: bytes) -> Answer:
         assert self._answer is not None
         try:
-            answer: Answer = await self._answer("POST", self.url.decode("latin-1"), self.headers, body)
+            answer: Answer = await self._answer("POST", target, headers, body)
         except Exception:
-            log.exception("request_failed", extra={"target": self.url.decode("latin-1")})
+            log.exception("request_failed", extra={"target": target})
             return _BROKEN
         return answer
 

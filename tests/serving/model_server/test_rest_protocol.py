@@ -3,15 +3,19 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from serving.asgi import Answer, Headers
-from serving.model_server import slow_clients
+from serving.model_server import rest_protocol, slow_clients
 from serving.model_server.listeners import uvicorn_server
 
 DEADLINE = 60.0
+ENDS_A_HEAD = b"\r\n\r\n"
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter, "App", Any], Awaitable[Any]]
 
 
@@ -268,3 +272,91 @@ def test_a_connection_without_a_next_request_is_closed(monkeypatch: pytest.Monke
         assert await reader.read() == b""
 
     with_server(client)
+
+
+def test_a_head_that_comes_again_is_not_parsed_again() -> None:
+    class NoParser:
+        def feed_data(self, data: bytes) -> None:
+            raise AssertionError(f"parsed: {data!r}")
+
+    async def client(reader: Any, writer: Any, app: App, server: Any) -> None:
+        writer.write(post("again", b"ab"))
+        head, answer = await read_answer(reader)
+        assert answer == b"short ab"
+        (connection,) = server.server_state.connections
+        connection.parser = NoParser()
+        for body in (b"cd", ENDS_A_HEAD[:2], b"ef"):
+            writer.write(post("again", body))
+            assert await read_answer(reader) == (head, b"short " + body)
+        assert app.asked == ["/v1/models/again"] * 4
+
+    with_server(client)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"\r\n" + POST[: -len(b"ab")], id="empty line before it"),
+        pytest.param(POST[: -len(b"ab")].replace(b"\r\n", b"\n"), id="other ends of lines"),
+        pytest.param(POST[: -len(b"ab")].replace(b"Host: a", b"Host: a\r\n b"), id="folded line"),
+        pytest.param(post("m", b"ab", b"X: " + b"y" * 2048)[: -len(b"ab")], id="long"),
+    ],
+)
+def test_a_head_that_could_be_read_in_another_way_is_parsed_every_time(head: bytes) -> None:
+    async def client(reader: Any, writer: Any, app: App, server: Any) -> None:
+        writer.write(head + b"ab")
+        await reader.readuntil(ENDS_A_HEAD)
+        assert head not in rest_protocol._known_heads
+
+    with_server(client)
+
+
+def test_known_heads_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def client(reader: Any, writer: Any, app: App, server: Any) -> None:
+        for number in range(8):
+            writer.write(post(f"m{number}", b"1"))
+            assert (await read_answer(reader))[1] == b"short 1"
+            assert 1 <= len(rest_protocol._known_heads) <= 3
+
+    rest_protocol._known_heads.clear()
+    monkeypatch.setattr(rest_protocol, "_MOST_KNOWN", 3)
+    with_server(client)
+
+
+REQUESTS = [
+    post("m", b"ab"),
+    post("m", b"cd"),
+    post("m", ENDS_A_HEAD[:2]),
+    post("m", ENDS_A_HEAD),
+    post("m", post("m", b"ab")),
+    post("wait", b"ab"),
+    post("m", b"", *OFFER),
+    post("m", b"ab", *OFFER),
+    CHUNKED,
+    POST.replace(b"/v1/", b"/v2/"),
+    b"GET /v1/models/m HTTP/1.1\r\nHost: a\r\n\r\n",
+]
+BODIES = [b"ab", b"cd", b"\r\n", ENDS_A_HEAD, post("m", b"ab"), b"ab", b"", b"ab", b"ab", b"ab", b""]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, len(REQUESTS) - 1), min_size=1, max_size=8), st.data())
+def test_requests_are_the_same_however_they_are_cut(chosen: list[int], data: st.DataObject) -> None:
+    """Whole, in pieces or several in one: whether a head is known makes no difference."""
+    sent = b"".join(REQUESTS[index] for index in chosen)
+    starts = [0]
+    for index in chosen:
+        starts.append(starts[-1] + len(REQUESTS[index]))
+    cuts = data.draw(st.sets(st.sampled_from([*starts, *range(len(sent))]), max_size=8))
+    places = [0, *sorted(cuts - {0, len(sent)}), len(sent)]
+
+    async def client(reader: Any, writer: Any, app: App, server: Any) -> list[bytes]:
+        app.go.set()
+        await until(lambda: bool(server.server_state.connections))
+        (connection,) = server.server_state.connections
+        for start, end in pairwise(places):
+            connection.data_received(sent[start:end])
+            await asyncio.sleep(0)
+        return [(await read_answer(reader))[1].split(b" ", 1)[1] for _ in chosen]
+
+    assert with_server(client) == [BODIES[index][:100] for index in chosen]
