@@ -90,7 +90,7 @@ class RESTProtocol(TimedProtocol):
             self._remember(head)
 
     def _remember(self, head: bytes) -> None:
-        """Keep the head of the request that has just taken the short way, unless it could be read otherwise."""
+        """Keep the head of the request that has just taken the short way, unless it may be read otherwise."""
         if _PLAIN_HEAD.fullmatch(head):
             if len(_known_heads) >= _MOST_KNOWN:
                 _known_heads.clear()  # Heads are made by clients: they must not pile up.
