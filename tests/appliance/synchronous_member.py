@@ -177,7 +177,9 @@ def lonely(model_dir):
 def killed(model_dir):
     """Train without an end, in eager mode, with many checkpoints."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    model = small(model_dir, strategy, save_checkpoints_steps=5)
+    # TensorFlow does not always notice that the other worker has died in the middle of an exchange: then this
+    # ends it.
+    model = small(model_dir, strategy, save_checkpoints_steps=5, session_creation_timeout_secs=20)
     steps = Steps()
     started = model.latest_checkpoint()
     limit = None if started is None else int(started.rsplit("-", 1)[1]) + 5
