@@ -9,8 +9,9 @@ keeps to the thread of its caller, without the pool: nearly as fast.
 
 Before a session first runs something, Grappler rewrites what of the graph that needs. For wide & deep on 17
 columns that takes half a second for each set of fetches, a third of all that there is to do before the first
-step; and then the steps are no faster. It pays on GPUs, and where it can inline functions, move work out of
-loops or join convolutions with what follows them.
+step; and then the steps are no faster, as the session folds constants and joins equal operations in any
+case (a transformer of three layers takes as long with it as without). It pays on GPUs, and where it can
+inline functions, move work out of loops or join convolutions with what follows them.
 """
 
 from __future__ import annotations
