@@ -14,6 +14,7 @@ from tensorflow.python.framework import ops
 from appliance.estimator.arguments import call_with_known
 from appliance.estimator.columnar import columnar
 from appliance.estimator.run_config import RunConfig
+from appliance.estimator.tuning import untuned
 
 _HOST_FED_BYTES = 1 << 16
 """Larger constants stay on the host. Tables have dozens of columns, so this is well below a megabyte."""
@@ -63,7 +64,7 @@ def build_inputs(input_fn: Callable[..., Any], optional: Mapping[str, Any]) -> I
         if not isinstance(result, tf.data.Dataset):
             features, labels = split(result)
             return Inputs(features, labels, None, not _reads_data(graph, (features, labels)), arrays)
-        iterator = tf.compat.v1.data.make_initializable_iterator(prefetched(columnar(result), 2))
+        iterator = tf.compat.v1.data.make_initializable_iterator(untuned(prefetched(columnar(result), 2)))
         features, labels = split(iterator.get_next())
         return Inputs(features, labels, iterator.initializer, endless=False, arrays=arrays)
 
