@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_ROW_WISE = frozenset(
+ROW_WISE = frozenset(
     {
         "OptionsDataset",
         "RepeatDataset",
@@ -28,7 +28,7 @@ _ROW_WISE = frozenset(
 )
 """Operations that hand on elements as they are, whatever is in them."""
 _BATCH = "BatchDatasetV2"
-_AFTER = _ROW_WISE | {_BATCH, "PrefetchDataset"}
+_AFTER = ROW_WISE | {_BATCH, "PrefetchDataset"}
 
 
 def columnar(dataset: Any) -> Any:
@@ -74,7 +74,7 @@ def _chain(operation: Any) -> tuple[Any, list[Any], Any, list[Any]] | None:
     if operation.type != "TensorSliceDataset" or first is None:
         return None
     before = chain[:first]
-    if any(entry.type not in _ROW_WISE for entry in before) or not operation.inputs:
+    if any(entry.type not in ROW_WISE for entry in before) or not operation.inputs:
         return None
     if any(
         column.dtype in (tf.variant, tf.resource) or column.shape.rank is None for column in operation.inputs

@@ -44,6 +44,7 @@ _NOT_SMALL = frozenset(
     ]
 )
 """What one operation of these does may be any amount of work."""
+_NOT_PLAIN = _NOT_SUPPORTED | _NOT_SMALL
 _CPU = frozenset(["", "/cpu:0", "/device:CPU:0", "/device:CPU:*"])
 
 
@@ -118,8 +119,7 @@ def gains_from_rewriting(graph: Any) -> bool:
     if tf.config.list_physical_devices("GPU"):
         return True
     return any(
-        operation.type in _NOT_SUPPORTED | _NOT_SMALL or "Conv" in operation.type
-        for operation in graph.get_operations()
+        operation.type in _NOT_PLAIN or "Conv" in operation.type for operation in graph.get_operations()
     )
 
 
@@ -144,7 +144,7 @@ def _is_small(operations: Sequence[Any]) -> bool:
 
 def _is_supported(operation: Any) -> bool:
     return (
-        operation.type not in _NOT_SUPPORTED | _NOT_SMALL
+        operation.type not in _NOT_PLAIN
         and not operation.type.startswith("Collective")
         and operation.device in _CPU
         and not any(tensor.dtype._is_ref_dtype for tensor in operation.outputs)

@@ -12,31 +12,22 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
+from appliance.estimator.columnar import ROW_WISE
+
 _OPTIONS, _PREFETCH = "OptionsDataset", "PrefetchDataset"
-_FIXED = frozenset(
-    {
-        "BatchDatasetV2",
-        "CacheDatasetV2",
-        "ConcatenateDataset",
-        "FilterDataset",
-        "MapDataset",
-        _OPTIONS,
-        "PaddedBatchDatasetV2",
-        _PREFETCH,
-        "RangeDataset",
-        "RepeatDataset",
-        "ShardDataset",
-        "ShuffleAndRepeatDatasetV2",
-        "ShuffleDataset",
-        "ShuffleDatasetV2",
-        "ShuffleDatasetV3",
-        "SkipDataset",
-        "TakeDataset",
-        "TensorDataset",
-        "TensorSliceDataset",
-        "ZipDataset",
-    }
-)
+_FIXED = ROW_WISE | {
+    "BatchDatasetV2",
+    "CacheDatasetV2",
+    "ConcatenateDataset",
+    "FilterDataset",
+    "MapDataset",
+    "PaddedBatchDatasetV2",
+    _PREFETCH,
+    "RangeDataset",
+    "TensorDataset",
+    "TensorSliceDataset",
+    "ZipDataset",
+}
 """Operations that have no number to choose, but for the size of a prefetch, and no Datasets within them."""
 
 
