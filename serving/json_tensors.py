@@ -1,34 +1,28 @@
 """REST predict bodies to numpy and back: the row format (`instances`) and the column format (`inputs`).
 
-Three ways in, fastest first, all with the same result: numbers of a large body are parsed by simdjson
-straight into one buffer; smaller ones are flattened a level at a time and checked by their set of Python
-types; whatever those two do not take is walked value by value, which also finds the error that TensorFlow
-Serving would report.
+Three ways in, fastest first, all with the same result: bodies of numbers alone are read by C straight into a
+buffer (`serving.json_numbers`); any other, and all where that was not compiled, is parsed to Python lists,
+which are flattened a level at a time and checked by their set of types; whatever those two do not take is
+walked value by value, which also finds the error that TensorFlow Serving would report.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from array import array as c_array
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import simdjson
 
-from serving import json_values, wire
+from serving import json_numbers, json_values, wire
 from serving.dtypes import DType
 from serving.errors import Code, InvalidInput, ServingError, Unsupported
 from serving.json_values import base64_bytes, is_base64, json_text, refuse_type, text_bytes
 from serving.servable import Signature, TensorSpec
 
-LARGE_BODY = 16_384
-"""Bytes from which simdjson's buffer beats orjson's lists."""
-
 _TOKENS: Mapping[str, set[type]] = {"float": {int, float}, "int": {int}, "bool": {bool}, "string": {str}}
-_local = threading.local()
 
 
 class PredictBody:
@@ -41,16 +35,19 @@ class PredictBody:
             InvalidInput: no JSON object, or `signature_name` is no string.
         """
         self._body = body
-        self._fast = _simdjson_object(body) if len(body) >= LARGE_BODY else None
-        self._document = json_values.parse(body) if self._fast is None else None
-        document: Any = self._document if self._fast is None else self._fast
+        self._document: dict[str, Any] | None = None
+        self._numbers = numbers = json_numbers.read(body)
+        if numbers is not None:
+            self.signature_name, self.row_format = numbers[0], numbers[1]
+            return
+        document = self._parsed()
         name = document.get("signature_name", "")
         if not isinstance(name, str):
             raise InvalidInput(
-                f"JSON Value: {json_text(self._parsed())} not formatted correctly. "
+                f"JSON Value: {json_text(document)} not formatted correctly. "
                 "'signature_name' key must be a string value."
             )
-        self.signature_name: str = name
+        self.signature_name = name
         self.row_format = "instances" in document
 
     def tensors(self, signature: Signature) -> dict[str, np.ndarray]:
@@ -62,9 +59,9 @@ class PredictBody:
         """
         if not signature.inputs:
             raise InvalidInput(f"Failed to get input map for signature: {signature.name}")
-        if self._fast is not None:
-            inputs = _from_simdjson(self._fast, signature, _opening_brackets(self._body))
-            self._fast = None  # The parser may be used again once nothing refers to its document.
+        if self._numbers is not None:
+            _, _, tensors, numbers = self._numbers
+            inputs = json_numbers.inputs(tensors, numbers, signature)
             if inputs is not None:
                 return inputs
         document = self._parsed()
@@ -76,89 +73,8 @@ class PredictBody:
 
     def _parsed(self) -> dict[str, Any]:
         if self._document is None:
-            self._fast = None
             self._document = json_values.parse(self._body)
         return self._document
-
-
-def _simdjson_object(body: bytes) -> Any:
-    """Return simdjson's view of the body, or None where the other parser has to look at it."""
-    parser = getattr(_local, "parser", None)
-    if parser is None:
-        parser = _local.parser = simdjson.Parser()
-    try:
-        document = parser.parse(body)
-    except (ValueError, RuntimeError):  # Not its JSON; or a document of an outer call is still in use.
-        return None
-    return document if isinstance(document, simdjson.Object) else None
-
-
-def _opening_brackets(body: bytes) -> int:
-    """Count `[`: `bytes.count` stops at each one, which takes six times as long."""
-    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")))
-
-
-def _from_simdjson(document: Any, signature: Signature, brackets: int) -> dict[str, np.ndarray] | None:
-    """Return the inputs if they are rectangular lists of numbers all of one kind; else None.
-
-    simdjson flattens lists however deep they are, so lists that hide among a row's numbers are found by
-    counting: the body must have exactly as many opening brackets as the shapes explain.
-    """
-    row_format = "instances" in document
-    if row_format == ("inputs" in document):
-        return None
-    value = document["instances" if row_format else "inputs"]
-    specs = signature.inputs
-    if len(specs) == 1 and isinstance(value, simdjson.Array):
-        named: dict[str, Any] = {next(iter(specs)): value}
-    elif isinstance(value, simdjson.Object) and not row_format and all(alias in value for alias in specs):
-        named = {alias: value[alias] for alias in specs}
-    else:
-        return None
-    inputs = {}
-    for alias, array in named.items():
-        found = _numbers(array, specs[alias].dtype) if isinstance(array, simdjson.Array) else None
-        if found is None:
-            return None
-        inputs[alias] = found
-        brackets -= 1 if found.ndim == 1 else 1 + len(found)
-    return inputs if brackets == 0 else None
-
-
-def _numbers(array: Any, dtype: DType | None) -> np.ndarray | None:
-    if dtype is None or dtype.kind not in ("float", "int") or dtype.name == "uint64":
-        return None
-    shape = _rectangle(array)
-    if shape is None:
-        return None
-    try:
-        if dtype.kind == "float":
-            wide = np.frombuffer(array.as_buffer(of_type="d"), np.float64)
-            with np.errstate(over="ignore"):
-                return wide.astype(dtype.numpy, copy=False).reshape(shape)
-        whole = np.frombuffer(array.as_buffer(of_type="i"), np.int64)
-    except (TypeError, ValueError):
-        return None
-    limits = np.iinfo(dtype.numpy)
-    if whole.size and (whole.min() < limits.min or whole.max() > limits.max):
-        return None
-    return whole.astype(dtype.numpy, copy=False).reshape(shape)
-
-
-def _rectangle(array: Any) -> tuple[int, ...] | None:
-    """Return the shape of a simdjson array of at most two levels, None if it is deeper, ragged or empty."""
-    rows = len(array)
-    if not rows or not isinstance(array[0], simdjson.Array):
-        return (rows,) if rows else None
-    columns = len(array[0])
-    if not columns or isinstance(array[0][0], simdjson.Array):
-        return None
-    try:
-        equal = set(map(len, array)) == {columns}
-    except TypeError:  # A number among the rows.
-        return None
-    # A string or an object has a length as well; `as_buffer` refuses those.
-    return (rows, columns) if equal else None
 
 
 def _rows(document: dict[str, Any]) -> list[Any]:

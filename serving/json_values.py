@@ -25,6 +25,7 @@ _MAX_DEPTH = 512
 """Deeper nesting than any tensor's rank is refused before the recursive parser sees it."""
 
 
+_MOST_COLUMNS = 64
 _MEMBERS = {
     name: f'"{name}"'.encode() for name in ("signature_name", "instances", "inputs", "examples", "context")
 }
@@ -56,7 +57,11 @@ def _may_repeat(document: dict[str, Any], body: bytes) -> bool:
         token = _MEMBERS.get(name)
         if token is not None and body.count(token) > 1:
             return True
-    return False
+    columns = document.get("inputs")
+    if not isinstance(columns, dict):
+        return False
+    # Each is looked for in the whole body, so a client must not have thousands of them looked for.
+    return len(columns) > _MOST_COLUMNS or any(body.count(orjson.dumps(name)) > 1 for name in columns)
 
 
 def _parse_leniently(body: bytes) -> Any:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from serving import json_numbers
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
-from serving.json_tensors import LARGE_BODY
 from serving.manager import ModelManager
 from serving.model_server.rest import RESTApp
 
@@ -36,6 +36,20 @@ def ask(app: RESTApp) -> Ask:
     return ask
 
 
+@pytest.fixture
+def ask_in_both_ways(ask: Ask) -> Ask:
+    """Asks with bodies of numbers read by C and with all bodies parsed; both must be answered alike."""
+
+    def ask_in_both_ways(path: str, body: bytes) -> tuple[int, str]:
+        answer = ask(path, body)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_numbers, "COMPILED", False)
+            assert ask(path, body) == answer
+        return answer
+
+    return ask_in_both_ways
+
+
 @pytest.fixture(scope="module")
 def echo(ask: Ask) -> Callable[[str, str], str]:
     """Sends one JSON value in the column format to a signature that gives it back; returns the answer's
@@ -56,11 +70,14 @@ def test_rows_give_predictions_and_columns_give_outputs(ask: Ask) -> None:
     assert ask(PREDICT, {"inputs": {"x": 1.0, "unused": "y"}}) == (200, '{"outputs":2.5}')
 
 
-@pytest.mark.parametrize("padding", [0, LARGE_BODY])
-def test_of_members_with_the_same_name_the_first_counts(ask: Ask, padding: int) -> None:
+def test_of_members_with_the_same_name_the_first_counts(ask_in_both_ways: Ask) -> None:
     twice = b'"signature_name": "serving_default", "signature_name": 3'
     body = b'{"instances": [1.0], "instances": [5.0], ' + twice + b"}"
-    assert ask(PREDICT, body + b" " * padding) == (200, '{"predictions":[2.5]}')
+    assert ask_in_both_ways(PREDICT, body) == (200, '{"predictions":[2.5]}')
+    names = b'{"signature_name": "serving_default", "signature_name": "other", "instances": [1.0]}'
+    assert ask_in_both_ways(PREDICT, names) == (200, '{"predictions":[2.5]}')
+    columns = b'{"inputs": {"x": [1.0], "x": [5.0]}}'
+    assert ask_in_both_ways(PREDICT, columns) == (200, '{"outputs":[2.5]}')
 
 
 def test_several_tensors_are_objects_by_name(ask: Ask) -> None:
@@ -301,12 +318,9 @@ FINITE = st.floats(width=32, allow_nan=False)
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.lists(st.lists(FINITE, min_size=3, max_size=3), min_size=1, max_size=5))
-def test_large_and_small_bodies_are_read_alike(ask: Ask, rows: list[list[float]]) -> None:
-    """Bodies over LARGE_BODY take another parser; padding makes any body large."""
-    small = json.dumps({"signature_name": "float32", "instances": rows}).replace("Infinity", "1e39").encode()
-    large = small[:-1] + b" " * LARGE_BODY + b"}"
-    assert ask("/v1/models/kinds:predict", small) == ask("/v1/models/kinds:predict", large)
-    assert ask("/v1/models/kinds:predict", large)[0] == 200
+def test_finite_numbers_are_read_alike(ask_in_both_ways: Ask, rows: list[list[float]]) -> None:
+    body = json.dumps({"signature_name": "float32", "instances": rows}).replace("Infinity", "1e39")
+    assert ask_in_both_ways("/v1/models/kinds:predict", body.encode())[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -314,17 +328,32 @@ def test_large_and_small_bodies_are_read_alike(ask: Ask, rows: list[list[float]]
     [
         *["[1, 2.5, -3e2]", "[[1, 2], [3, 4]]", "[[1], [2, 3]]", "[[1, 2], [3], [4, 5, 6]]"],
         *["[1, true]", '[1, "a"]', "[1, null]", "[]", "[[]]", "[[[1]]]", "[[1, 2], [3, [4]]]", "[1, [2]]"],
-        *["[[1], 2]", "7", '{"x": [1, 2]}', '{"z": [1]}', "[NaN, 1]", "[1e39]", "[3000000000]"],
+        *["[[1], 2]", "7", '{"x": [1, 2]}', '{"z": [1]}', "[NaN, 1]", "[1e39]", "[3000000000]", "[01]"],
+        *["[1.]", "[-0, -1]", "[-0.0]", "[1e400]", "[99999999999999999999]", "[9223372036854775807]"],
+        *["[.5]", "[+1]", "[-]", "[1,]", "[1 2]", "[[1]", '{"x": [1], "z": [2.5]}', '{"x": [1], "x": [2]}'],
+        *["[[[[[[[[[1]]]]]]]]]"],
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("signature", ["float32", "int32", "int64", "string", "bool", "uint64"])
+@pytest.mark.parametrize(
+    "signature", ["float32", "float64", "half", "int8", "int32", "int64", "string", "bool", "uint64"]
+)
 @pytest.mark.parametrize("form", ["instances", "inputs"])
-def test_the_fast_parser_refuses_and_accepts_what_the_other_does(
-    ask: Ask, value: str, signature: str, form: str
+def test_the_fast_reader_refuses_and_accepts_what_the_others_do(
+    ask_in_both_ways: Ask, value: str, signature: str, form: str
 ) -> None:
-    small = f'{{"signature_name": "{signature}", "{form}": {value}}}'.encode()
-    large = small[:-1] + b" " * LARGE_BODY + b"}"
-    assert ask("/v1/models/kinds:predict", small) == ask("/v1/models/kinds:predict", large)
+    body = f'{{"signature_name": "{signature}", "{form}": {value}}}'
+    ask_in_both_ways("/v1/models/kinds:predict", body.encode())
+    ask_in_both_ways("/v1/models/kinds:predict", body[:-2].encode())
+    behind = f' {{ "{form}" : {value}\n, "signature_name":\t"{signature}" }} '
+    ask_in_both_ways("/v1/models/kinds:predict", behind.encode())
+
+
+def test_columns_of_numbers_are_read_alike(ask_in_both_ways: Ask) -> None:
+    columns = b'{"signature_name": "two", "inputs": {"b": [3, 6], "a": [[1.5, 2], [4, 5]], "unused": [1]}}'
+    status, answer = ask_in_both_ways("/v1/models/kinds:predict", columns)
+    assert (status, json.loads(answer)["outputs"]["sum"]) == (200, [6.5, 15.0])
+    rows = b'{"signature_name": "two", "instances": [{"a": [1, 2], "b": 3}]}'
+    assert ask_in_both_ways("/v1/models/kinds:predict", rows)[0] == 200
 
 
 def test_many_rows_keep_their_order(ask: Ask) -> None:
@@ -352,15 +381,17 @@ BODIES = st.dictionaries(
 @given(
     BODIES, st.sampled_from(["predict", "classify", "regress"]), st.sampled_from(["half_plus_two", "kinds"])
 )
-def test_no_json_is_worse_than_a_client_error(ask: Ask, body: dict, verb: str, model: str) -> None:
-    status, answer = ask(f"/v1/models/{model}:{verb}", json.dumps(body).encode())
+def test_no_json_is_worse_than_a_client_error(
+    ask_in_both_ways: Ask, body: dict, verb: str, model: str
+) -> None:
+    status, answer = ask_in_both_ways(f"/v1/models/{model}:{verb}", json.dumps(body).encode())
     assert status in (200, 400, 501), answer
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(st.binary(max_size=80))
-def test_no_bytes_are_worse_than_a_client_error(ask: Ask, body: bytes) -> None:
-    assert ask(PREDICT, b'{"instances": [' + body + b"]}")[0] in (200, 400)
+def test_no_bytes_are_worse_than_a_client_error(ask_in_both_ways: Ask, body: bytes) -> None:
+    assert ask_in_both_ways(PREDICT, b'{"instances": [' + body + b"]}")[0] in (200, 400)
 
 
 async def asgi(

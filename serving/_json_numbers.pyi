@@ -1,0 +1,6 @@
+from collections.abc import Sequence
+
+def read(
+    body: bytes, /
+) -> tuple[str, bool, Sequence[tuple[str | None, tuple[int, ...], bool, int, int]], bytes] | None: ...
+def narrow(numbers: bytes, whole: bool, first: int, count: int, /) -> bytes: ...
