@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,13 +33,17 @@ class ModelSpec:
     signature_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The answer to predict: the resolved spec, the signature used, and its outputs by alias."""
+class Prediction(NamedTuple):
+    """The answer to predict: what was used, and its outputs by alias."""
 
-    spec: ModelSpec
+    servable: Servable
     signature: Signature
     outputs: dict[str, np.ndarray]
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The resolved spec."""
+        return _resolved(self.servable, self.signature.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ class DataPlane:
                 operations.check_predict_method(signature)
             outputs = servable.run(name, inputs, output_filter)
             assert signature is not None  # Otherwise run has refused it.
-            return Prediction(_resolved(servable, name), signature, outputs)
+            return Prediction(servable, signature, outputs)
 
     def classify(self, spec: ModelSpec, examples: Sequence[bytes]) -> Inference:
         """Classify serialized tf.Example protos."""

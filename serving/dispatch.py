@@ -55,6 +55,16 @@ class Dispatcher:
         enough = min(max(batching.capacity, default_threads()), MOST_THREADS)
         return cls(threads or enough, gathers=True)
 
+    def at_once(self, kind: Hashable, size: int) -> Pace | None:
+        """Return the pace of work that is to be done here and now, and then noted there; None: ask `run`.
+
+        `size` is the request's, in bytes.
+        """
+        pace = self._paces.get((kind, size.bit_length() >> 1))
+        if pace is None or not pace.quick or size >= LARGE_REQUEST:
+            return None
+        return pace if not self._gathers or pace.within(BATCHED_QUICK_SECONDS) else None
+
     async def run(
         self, kind: Hashable, size: int, work: Callable[[], T], *, timeout: float | None = None
     ) -> T:

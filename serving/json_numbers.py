@@ -14,9 +14,15 @@ from serving.dtypes import DType
 from serving.servable import Signature
 
 try:
-    from serving import _json_numbers
+    from serving._json_numbers import narrow as narrow
+    from serving._json_numbers import read as read
 except ImportError:
     COMPILED = False
+
+    def read(body: bytes, /) -> Numbers | None:
+        """Leave all bodies to others."""
+        return None
+
 else:
     COMPILED = True
 
@@ -26,11 +32,6 @@ how many, among all of the body. It is a plain tuple: one is made anew for every
 Numbers = tuple[str, bool, Sequence[Tensor], bytes]
 """Signature name, empty if there is none; whether the tensors stand in `instances`, else in `inputs`; the
 tensors; all their numbers, in eight bytes each."""
-
-
-def read(body: bytes) -> Numbers | None:
-    """Return what is in a body; None: it has to be read in another way."""
-    return _json_numbers.read(body) if COMPILED else None
 
 
 def inputs(tensors: Sequence[Tensor], numbers: bytes, signature: Signature) -> dict[str, np.ndarray] | None:
@@ -46,25 +47,26 @@ def inputs(tensors: Sequence[Tensor], numbers: bytes, signature: Signature) -> d
             return None  # Of two with the same name the first counts.
     arrays = {}
     for alias, spec in specs.items():
-        tensor = named.get(alias)
-        array = None if tensor is None or spec.dtype is None else _array(tensor, numbers, spec.dtype)
-        if array is None:
+        tensor, dtype = named.get(alias), spec.dtype
+        if tensor is None or dtype is None:
             return None
-        arrays[alias] = array
+        _, shape, whole, first, count = tensor
+        if dtype.name == "float":
+            arrays[alias] = np.ndarray(shape, np.float32, narrow(numbers, whole, first, count))
+            continue
+        array: np.ndarray = np.ndarray(shape, np.int64 if whole else np.float64, numbers, 8 * first)
+        if not _fits(array, dtype):
+            return None
+        with np.errstate(over="ignore"):
+            arrays[alias] = array.astype(dtype.numpy, copy=False)
     return arrays
 
 
-def _array(tensor: Tensor, numbers: bytes, dtype: DType) -> np.ndarray | None:
-    _, shape, whole, first, count = tensor
-    if dtype.name == "float":
-        return np.ndarray(shape, np.float32, _json_numbers.narrow(numbers, whole, first, count))
-    array: np.ndarray = np.ndarray(shape, np.int64 if whole else np.float64, numbers, 8 * first)
-    if dtype.kind == "float":
-        with np.errstate(over="ignore"):
-            return array.astype(dtype.numpy, copy=False)
-    if dtype.kind != "int" or not whole:
-        return None
+def _fits(array: np.ndarray, dtype: DType) -> bool:
+    """Whether JSON numbers like these may stand for a dtype."""
+    if dtype.kind != "int":
+        return dtype.kind == "float"
+    if array.dtype != np.int64:
+        return False
     limits = np.iinfo(dtype.numpy)
-    if array.min() < limits.min or array.max() > limits.max:
-        return None
-    return array.astype(dtype.numpy, copy=False)
+    return bool(array.min() >= limits.min and array.max() <= limits.max)

@@ -20,6 +20,8 @@ from serving.errors import InvalidInput
 from serving.operations import Classes, Values
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
+_PLAIN = frozenset("fdilq")
+"""What orjson writes as it is, by `numpy.dtype.char`: float32, float64, int32 and int64."""
 
 
 def predictions(outputs: Mapping[str, np.ndarray], *, row_format: bool) -> bytes:
@@ -28,12 +30,16 @@ def predictions(outputs: Mapping[str, np.ndarray], *, row_format: bool) -> bytes
     Raises:
         InvalidInput: a dtype JSON cannot carry; in the row format, outputs without one common batch size.
     """
+    key = b'{"predictions":' if row_format else b'{"outputs":'
+    if len(outputs) == 1:
+        ((alias, array),) = outputs.items()
+        if array.dtype.char in _PLAIN and array.ndim and array.flags.c_contiguous:
+            return key + _numbers(array) + b"}"
     if not outputs:
         raise InvalidInput("Cannot convert empty tensor map to JSON")
     arrays = {alias: _writable(array) for alias, array in outputs.items()}
     if row_format:
         _check_batch(arrays)
-    key = b'{"predictions":' if row_format else b'{"outputs":'
     if len(arrays) == 1:
         alias, array = next(iter(arrays.items()))
         return key + _tensor(alias, array) + b"}"
@@ -108,7 +114,11 @@ def _row_objects(arrays: Mapping[str, np.ndarray]) -> bytes:
 def _tensor(alias: str, array: np.ndarray) -> bytes:
     if array.dtype == object:
         return _strings(array.tolist(), as_base64=alias.endswith("_bytes"))
-    data = orjson.dumps(array if array.ndim else array[()], option=_OPTIONS)
+    return _numbers(array if array.ndim else array[()])
+
+
+def _numbers(array: Any) -> bytes:
+    data = orjson.dumps(array, option=_OPTIONS)
     # orjson writes null for NaN and infinities only; looking for it is cheaper than asking numpy.
     return _name_non_finite(data, array) if b"null" in data else data
 

@@ -67,6 +67,10 @@ class Signature:
     outputs: Mapping[str, TensorSpec]
     defaults: Mapping[str, np.ndarray]
     proto: Any = field(repr=False, compare=False)
+    all_outputs: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "all_outputs", tuple(self.outputs))  # As it is frozen.
 
 
 class Servable:
@@ -138,8 +142,11 @@ class Servable:
         if signature is None:
             raise UnknownSignatureKey(signature_name or DEFAULT_SIGNATURE, list(self.signatures))
         feeds = _feeds(signature, inputs)
-        wanted = _wanted(signature, output_filter)
-        outputs = self._compute(((signature.name, wanted),), feeds)
+        wanted = _wanted(signature, output_filter) if output_filter else signature.all_outputs
+        if self._batcher is None:
+            outputs = self._execute_one(signature, wanted, feeds)
+        else:
+            outputs = self._batcher.run(((signature.name, wanted),), feeds)
         return dict(zip(wanted, outputs, strict=True))
 
     def run_together(
@@ -154,7 +161,8 @@ class Servable:
         first = self.signatures[parts[0][0]]
         feeds = _feeds(first, inputs)
         wanted = tuple((name, tuple(aliases)) for name, aliases in parts)
-        outputs = iter(self._compute(wanted, feeds))
+        compute = self._execute if self._batcher is None else self._batcher.run
+        outputs = iter(compute(wanted, feeds))
         return [{alias: next(outputs) for alias in aliases} for _, aliases in parts]
 
     def batch(self, parameters: BatchingParameters) -> None:
@@ -171,26 +179,35 @@ class Servable:
             self._callables.clear()
             self._session.close()
 
-    def _compute(self, parts: _Parts, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-        if self._batcher is None:
-            return self._execute(parts, feeds)
-        return self._batcher.run(parts, feeds)
-
     def _execute(self, parts: _Parts, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         first = self.signatures[parts[0][0]]
-        if len(parts) > 1:
-            return _call(self._combined(first, parts), first, feeds)
-        pace = self._paces[first.name]
-        function = self._callable(first, parts[0][1], pooled=pace.calls > 2 and not pace.quick)
+        if len(parts) == 1:
+            return self._execute_one(first, parts[0][1], feeds)
+        try:
+            return self._combined(first, parts)(feeds)
+        except tf.errors.OpError as error:
+            raise _refusal(error, first, feeds) from error
+
+    def _execute_one(
+        self, signature: Signature, wanted: tuple[str, ...], feeds: tuple[np.ndarray, ...]
+    ) -> list[np.ndarray]:
+        pace = self._paces[signature.name]
+        pooled = pace.calls > 2 and not pace.quick
+        function = self._callables.get((signature.name, wanted, pooled))
+        if function is None:
+            function = self._callable(signature, wanted, pooled=pooled)
         started = time.perf_counter()
-        outputs = _call(function, first, feeds)
+        try:
+            outputs = function(feeds)
+        except tf.errors.OpError as error:
+            raise _refusal(error, signature, feeds) from error
         pace.note(time.perf_counter() - started)
         return outputs
 
     def _prepare_all(self) -> None:
         for signature in self.signatures.values():
             try:
-                self._callable(signature, tuple(signature.outputs), pooled=False)
+                self._callable(signature, signature.all_outputs, pooled=False)
             except (tf.errors.OpError, ServingError):
                 # Such a signature is listed but cannot be run, like __saved_model_init_op; asking for it
                 # tells why.
@@ -228,15 +245,12 @@ class Servable:
             return prepared
 
 
-def _call(function: _Callable, signature: Signature, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    try:
-        return function(feeds)
-    except tf.errors.InvalidArgumentError as error:
-        # TensorFlow names the op that could not go on; who sent the request knows only its inputs.
-        failed = model_failed(error)
-        raise ModelFailed(failed.code, failed.text + _misfits(signature, feeds)) from error
-    except tf.errors.OpError as error:
-        raise model_failed(error) from error
+def _refusal(error: tf.errors.OpError, signature: Signature, feeds: tuple[np.ndarray, ...]) -> ModelFailed:
+    failed = model_failed(error)
+    if not isinstance(error, tf.errors.InvalidArgumentError):
+        return failed
+    # TensorFlow names the op that could not go on; who sent the request knows only its inputs.
+    return ModelFailed(failed.code, failed.text + _misfits(signature, feeds))
 
 
 def _misfits(signature: Signature, feeds: tuple[np.ndarray, ...]) -> str:
@@ -267,16 +281,20 @@ class _Callable:
             (True, feeds.index(tensor)) if tensor in feeds else (False, fetches.index(tensor))
             for tensor in outputs
         ]
+        self._as_fetched = self._places == [(False, place) for place in range(len(fetches))]
         options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
         if not pooled:
             options.run_options.inter_op_thread_pool = -1
-        self._handle = session._Callable(session, options)
+        self._prepared = session._Callable(session, options)  # Released when it is no longer referred to.
+        self._session, self._handle = session._session, self._prepared._handle
 
     def __call__(self, feeds: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-        handle = self._handle
-        fetched = pywrap_tf_session.TF_SessionRunCallable(
-            handle._session._session, handle._handle, feeds, None
-        )
+        fetched: list[Any] = pywrap_tf_session.TF_SessionRunCallable(self._session, self._handle, feeds, None)
+        if self._as_fetched:
+            for place, array in enumerate(fetched):
+                if type(array) is not np.ndarray:
+                    fetched[place] = _as_array(array)
+            return fetched
         return [feeds[place] if fed else _as_array(fetched[place]) for fed, place in self._places]
 
 
@@ -370,8 +388,6 @@ def _wrong_dtype(
 
 
 def _wanted(signature: Signature, output_filter: Sequence[str]) -> tuple[str, ...]:
-    if not output_filter:
-        return tuple(signature.outputs)
     seen: set[str] = set()
     for alias in output_filter:
         if alias not in signature.outputs:

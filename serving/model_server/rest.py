@@ -41,6 +41,7 @@ from serving.errors import STATUS, Code, InvalidInput, MalformedRequest, Serving
 from serving.json_tensors import PredictBody
 from serving.metrics import CONTENT_TYPE, REST, Metrics
 from serving.operations import Classes, Values
+from serving.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ _STATUS = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?", re.IGNORECASE
 )
 _NOT_FOUND = b"<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>\n"
+_INTERNAL = json_outputs.error("Internal error; the server's log has the details.")
 _CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"GET, POST"),
@@ -91,7 +93,7 @@ class RESTApp:
         """
         self._dataplane = dataplane
         self._timeout = timeout_seconds
-        self._headers = [JSON, *(_CORS_HEADERS if cors else ())]
+        self._headers = (JSON, *(_CORS_HEADERS if cors else ()))
         self._cors_headers = list(_CORS_HEADERS) if cors else []
         self._metrics = metrics
         self._pages = dict(pages or {})
@@ -124,35 +126,66 @@ class RESTApp:
         status, answer = await self.respond(method, target, body)
         return status, answer, self._headers
 
+    def answer_at_once(self, target: str, headers: Headers, body: bytes) -> Answer | None:
+        """Answer a POST whose answer is known to take no time worth a coroutine; None: ask `answer`."""
+        size = len(body)
+        pace = self._dispatcher.at_once(target, size)
+        if pace is None or size > self._max_body_bytes:
+            return None
+        for name, value in headers:
+            if name == b"content-encoding" and value.lower() == b"gzip":
+                return None
+        status, answer = self._work_here("POST", target, body, pace)
+        return status, answer, self._headers
+
     async def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
         """Return the HTTP status and the JSON body for a request.
 
         `target` is the path as sent: percent-encoded, with the query string if there is one.
         """
+        size = len(body)
+        pace = self._dispatcher.at_once(target, size)
+        if pace is not None:
+            return self._work_here(method, target, body, pace)
+        try:
+            route = _route(method, target)
+        except ServingError as error:
+            return error.http_status, json_outputs.error(str(error))
+        work, started, code = self._work[route.verb], time.perf_counter(), Code.OK
+        try:
+            answer = await self._dispatcher.run(
+                target, size, lambda: work(route.spec, body), timeout=self._timeout
+            )
+        except ServingError as error:
+            code, answer = error.code, json_outputs.error(str(error))
+        except Exception:
+            log.exception("request_failed", extra={"target": target})
+            code, answer = Code.INTERNAL, _INTERNAL
+        return self._noted(route, started, code, answer)
+
+    def _work_here(self, method: str, target: str, body: bytes, pace: Pace) -> tuple[int, bytes]:
+        """Do what `respond` does, in this thread, without a pause."""
         try:
             route = _route(method, target)
         except ServingError as error:
             return error.http_status, json_outputs.error(str(error))
         started = time.perf_counter()
-        code, answer = await self._run(route, target, body)
+        try:
+            answer = self._work[route.verb](route.spec, body)
+        except ServingError as error:
+            return self._noted(route, started, error.code, json_outputs.error(str(error)))
+        except Exception:
+            log.exception("request_failed", extra={"target": target})
+            return self._noted(route, started, Code.INTERNAL, _INTERNAL)
+        pace.note(time.perf_counter() - started)
+        return (200, answer) if self._metrics is None else self._noted(route, started, Code.OK, answer)
+
+    def _noted(self, route: _Route, started: float, code: Code, answer: bytes) -> tuple[int, bytes]:
         if self._metrics is not None:
             name = route.spec.name
             self._metrics.record(name, code.name)
             self._metrics.record_latency(name, route.verb, REST, time.perf_counter() - started)
         return STATUS[code][0], answer
-
-    async def _run(self, route: _Route, target: str, body: bytes) -> tuple[Code, bytes]:
-        work = self._work[route.verb]
-        try:
-            answer = await self._dispatcher.run(
-                target, len(body), lambda: work(route.spec, body), timeout=self._timeout
-            )
-        except ServingError as error:
-            return error.code, json_outputs.error(str(error))
-        except Exception:
-            log.exception("request_failed", extra={"target": target})
-            return Code.INTERNAL, json_outputs.error("Internal error; the server's log has the details.")
-        return Code.OK, answer
 
     def _predict(self, spec: ModelSpec, body: bytes) -> bytes:
         parsed = PredictBody(body)

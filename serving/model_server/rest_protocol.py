@@ -20,6 +20,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Coroutine
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import httptools
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 
 _PREFIX = b"/v1/models/"
 _BROKEN: Answer = (500, b"Internal Server Error", [(b"content-type", b"text/plain; charset=utf-8")])
-
-
 _END_OF_HEAD = b"\r\n\r\n"
 _LONGEST_KNOWN = 2048
 _MOST_KNOWN = 1024
@@ -61,6 +60,7 @@ class RESTProtocol(TimedProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._answer = getattr(self.app, "answer", None)
+        self._answer_at_once = getattr(self.app, "answer_at_once", None)
         self._length = -1
         self._parts: list[bytes] | None = None  # Of a body that takes the short way.
         self._is_chunked = False
@@ -76,18 +76,25 @@ class RESTProtocol(TimedProtocol):
         else:
             self._is_last = True
 
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived."""
+        if self._between and data.startswith(b"POST "):
+            size = data.find(_END_OF_HEAD) + len(_END_OF_HEAD)
+            known = _known_heads.get(data[:size]) if size <= _LONGEST_KNOWN else None
+            if known is not None and len(data) == size + known.body_length and self._is_free():
+                if self.timeout_keep_alive_task is not None:
+                    self._unset_keepalive_if_required()
+                self._idle_since = None
+                self._complete(known.target, known.headers, data[size:])
+                return
+        super().data_received(data)
+
     def _parse(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         size = data.find(_END_OF_HEAD) + len(_END_OF_HEAD) if self._between else 0
-        head = data[:size] if size <= _LONGEST_KNOWN else b""
-        known = _known_heads.get(head)
-        if known is not None and len(data) == size + known.body_length and self._is_free():
-            self._idle_since = None
-            self._complete(known.target, known.headers, data[size:])
-            return
         self._feed(data)
-        if self._between and self._was_short and len(data) == size + self._length:
-            self._remember(head)
+        if size <= _LONGEST_KNOWN and self._between and self._was_short and len(data) == size + self._length:
+            self._remember(data[:size])
 
     def _remember(self, head: bytes) -> None:
         """Keep the head of the request that has just taken the short way, unless it may be read otherwise."""
@@ -206,32 +213,41 @@ class RESTProtocol(TimedProtocol):
 
     def _complete(self, target: str, headers: Headers, body: bytes) -> None:
         self._since = None
-        coroutine = self._answered(target, headers, body)
+        answer = None if self._answer_at_once is None else self._answer_at_once(target, headers, body)
+        if answer is None:
+            answer = self._begin(target, headers, body)
+            if answer is None:
+                return
+        self._write(answer, keep_alive=not self._is_last)
+        self.server_state.total_requests += 1
+        if self._is_last:
+            self.transport.close()
+        self._wait_for_next()
+
+    def _begin(self, target: str, headers: Headers, body: bytes) -> Answer | None:
+        """Return the answer, or None if it has to be waited for: then a task sends it."""
+        assert self._answer is not None  # Otherwise no request takes the short way.
+        coroutine = self._answer("POST", target, headers, body)
         try:
             waiting = coroutine.send(None)
         except StopIteration as done:
-            self._write(done.value, keep_alive=not self._is_last)
-            self.server_state.total_requests += 1
-            if self._is_last:
-                self.transport.close()
-            self._wait_for_next()
-            return
-        self.cycle: Any = _Pending(keep_alive=not self._is_last)
-        task = self.loop.create_task(self._finish(self.cycle, resumed(coroutine, waiting)))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
-
-    async def _answered(self, target: str, headers: Headers, body: bytes) -> Answer:
-        assert self._answer is not None
-        try:
-            answer: Answer = await self._answer("POST", target, headers, body)
+            answer: Answer = done.value
+            return answer
         except Exception:
             log.exception("request_failed", extra={"target": target})
             return _BROKEN
-        return answer
+        self.cycle: Any = _Pending(keep_alive=not self._is_last)
+        task = self.loop.create_task(self._finish(self.cycle, target, resumed(coroutine, waiting)))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+        return None
 
-    async def _finish(self, pending: _Pending, coroutine: Coroutine[Any, Any, Answer]) -> None:
-        answer = await coroutine
+    async def _finish(self, pending: _Pending, target: str, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            answer = await coroutine
+        except Exception:
+            log.exception("request_failed", extra={"target": target})
+            answer = _BROKEN
         if not pending.disconnected:
             pending.response_started = True
             self._write(answer, keep_alive=pending.keep_alive)
@@ -244,13 +260,15 @@ class RESTProtocol(TimedProtocol):
         status, body, headers = answer
         if self.transport.is_closing():
             return
-        head = [STATUS_LINE[status]]
-        for name, value in (*self.server_state.default_headers, *headers):
-            head += (name, b": ", value, b"\r\n")
+        head = _head(status, (*self.server_state.default_headers, *headers))
         if not keep_alive:
-            head.append(b"connection: close\r\n")
-        head += (b"content-length: %d\r\n\r\n" % len(body), body)
-        self.transport.write(b"".join(head))
+            head += b"connection: close\r\n"
+        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+
+
+@lru_cache(maxsize=256)
+def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    return STATUS_LINE[status] + b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
 class _Pending:

@@ -143,7 +143,7 @@ def test_everything_else_is_left_to_others(body: bytes) -> None:
 
 
 def test_numbers_that_are_not_there_cannot_be_narrowed() -> None:
-    narrow = json_numbers._json_numbers.narrow
+    narrow = json_numbers.narrow
     assert narrow(struct.pack("=ddd", 1.5, 1e300, -1e300), False, 1, 2) == struct.pack("ff", np.inf, -np.inf)
     for first, count in ((0, 4), (4, 0), (-1, 1), (0, -1), (2**62, 2**62)):
         with pytest.raises(IndexError):

@@ -15,6 +15,7 @@ from serving import json_numbers
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
 from serving.manager import ModelManager
+from serving.metrics import Metrics
 from serving.model_server.rest import RESTApp
 
 Ask = Callable[..., tuple[int, str]]
@@ -43,7 +44,7 @@ def ask_in_both_ways(ask: Ask) -> Ask:
     def ask_in_both_ways(path: str, body: bytes) -> tuple[int, str]:
         answer = ask(path, body)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(json_numbers, "COMPILED", False)
+            patch.setattr(json_numbers, "read", lambda body: None)
             assert ask(path, body) == answer
         return answer
 
@@ -435,6 +436,28 @@ def test_other_paths_and_preflights_are_answered_as_the_http_library_does(app: R
     assert asyncio.run(asgi(app, "GET", "/", [], {}))[0] == 404
     assert asyncio.run(asgi(app, "OPTIONS", PREDICT, [], {"origin": "https://a"}))[0] == 200
     assert asyncio.run(asgi(app, "OPTIONS", PREDICT, [], {}))[0] == 400
+
+
+def test_what_is_answered_at_once_is_answered_and_counted_like_the_rest(serving: ModelManager) -> None:
+    metrics = Metrics()
+    app = RESTApp(DataPlane(serving), metrics=metrics, max_body_bytes=64)
+    body = b'{"instances": [1.0]}'
+    assert app.answer_at_once(PREDICT, [], body) is None  # Nobody knows yet how long it takes.
+
+    async def ask_until_known() -> None:
+        while app.answer_at_once(PREDICT, [], body) is None:
+            await app.answer("POST", PREDICT, [], body)
+
+    asyncio.run(ask_until_known())
+    before = dict(metrics._counts)
+    for sent in (body, b'{"instances": ["a"]}', b'{"instances": [1.0, ', b'{"inputs": {"z": [1]}}'):
+        at_once = app.answer_at_once(PREDICT, [], sent)
+        assert at_once == asyncio.run(app.answer("POST", PREDICT, [], sent))
+    counted = {key[1]: number - before.get(key, 0) for key, number in metrics._counts.items()}
+    assert counted == {"OK": 2, "INVALID_ARGUMENT": 6}
+    assert app.answer_at_once(PREDICT, [(b"content-encoding", b"GZIP")], body) is None
+    assert app.answer_at_once(PREDICT, [], body + b" " * 64) is None
+    assert app.answer_at_once("/v1/models/half_plus_two", [], body) is None
 
 
 def test_a_slow_request_does_not_block_the_others(serving: ModelManager) -> None:
