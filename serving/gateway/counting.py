@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -60,24 +60,33 @@ def counted(method: str, handler: Any, metrics: Metrics) -> Any:
     answer = handler.unary_unary
     name = method.removeprefix(PREDICTION)
 
-    async def call(data: bytes, context: grpc.aio.ServicerContext) -> Any:
-        started = time.perf_counter()
+    def note(data: bytes, code: Any, started: float) -> None:
+        model = model_name(data, name)
+        if code in (None, grpc.StatusCode.OK):
+            metrics.record(model, Code.OK.name)
+            metrics.record_latency(model, name, GRPC, time.perf_counter() - started)
+        else:
+            metrics.record(model, code.name)
+
+    async def later(waiting: Awaitable[Any], data: bytes, context: Any, started: float) -> Any:
         try:
-            response = await answer(data, context)
+            response = await waiting
         except BaseException:
             # Raised by `abort`, which has set the code, or by a client that is gone.
-            code = context.code()
-            status = code.name if isinstance(code, grpc.StatusCode) else Code.CANCELLED.name
-            metrics.record(model_name(data, name), status)
+            note(data, context.code() or grpc.StatusCode.CANCELLED, started)
             raise
-        model = model_name(data, name)
-        metrics.record(model, Code.OK.name)
-        metrics.record_latency(model, name, GRPC, time.perf_counter() - started)
+        note(data, context.code(), started)
         return response
 
-    if runs_at_once(answer):
-        call = at_once(call)
-    return grpc.unary_unary_rpc_method_handler(call)
+    def call(data: bytes, context: Any) -> Any:
+        started = time.perf_counter()
+        response = answer(data, context)
+        if hasattr(response, "__await__"):
+            return later(response, data, context, started)
+        note(data, context.code(), started)
+        return response
+
+    return grpc.unary_unary_rpc_method_handler(at_once(call) if runs_at_once(answer) else call)
 
 
 def model_name(data: bytes, method: str) -> str:

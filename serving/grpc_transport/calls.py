@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -30,7 +30,8 @@ def at_once(handler: F) -> F:
     """Mark a unary handler that may run where its request arrives, until it first waits.
 
     There is no asyncio task yet then, so nothing that asks for the current one may come before the first
-    wait. A handler that never waits costs no task at all.
+    wait. A handler that never waits costs no task at all; one that returns its answer, instead of something
+    to wait for, no coroutine either.
     """
     handler.at_once = True  # type: ignore[attr-defined]
     return handler
@@ -170,7 +171,9 @@ def start(way: Way, stream: Stream, message: tuple[bool, bytes] | None, may_run_
     context = Context(way, stream)
     handler = stream.handler
     if may_run_here and message is not None and not message[0] and runs_at_once(handler.unary_unary):
-        coroutine = _unary(way, context, message[1])
+        coroutine = _handled(way, context, message[1])
+        if coroutine is None:
+            return
         try:
             waiting = coroutine.send(None)
         except StopIteration:
@@ -194,25 +197,52 @@ async def _call(way: Way, context: Context, message: tuple[bool, bytes] | None) 
     if stream.handler.response_streaming:
         await _streaming(way, context, data)
     else:
-        await _unary(way, context, data)
+        coroutine = _handled(way, context, data)
+        if coroutine is not None:
+            await coroutine
 
 
-async def _unary(way: Way, context: Context, data: bytes) -> None:
+def _handled(way: Way, context: Context, data: bytes) -> Coroutine[Any, Any, None] | None:
+    """Have a unary call handled; return what is left to do, if its handler has something to wait for."""
     stream = context.stream
-    handler = stream.handler
     try:
-        answer = handler.unary_unary(parsed(stream, data), context)
-        if hasattr(answer, "__await__"):
-            answer = await answer
-        message = answer if handler.response_serializer is None else handler.response_serializer(answer)
-        check_sent(len(message), way.limits.max_send)
+        answer = stream.handler.unary_unary(parsed(stream, data), context)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  A handler may raise anything.
         _fail(way, context, error)
-        return
-    if context.code() in (None, grpc.StatusCode.OK) and not context.trailing_metadata():
-        way.answer(stream, message)
+        return None
+    if hasattr(answer, "__await__"):
+        return _awaited(way, context, answer)
+    _answer(way, context, answer)
+    return None
+
+
+async def _awaited(way: Way, context: Context, waiting: Awaitable[Any]) -> None:
+    try:
+        answer = await waiting
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  A handler may raise anything.
+        _fail(way, context, error)
     else:
+        _answer(way, context, answer)
+
+
+def _answer(way: Way, context: Context, answer: Any) -> None:
+    """Send what a unary handler has returned, unless it has set another status than OK."""
+    if context.code() not in (None, grpc.StatusCode.OK):
         _finish(way, context)
+        return
+    stream = context.stream
+    serialize = stream.handler.response_serializer
+    try:
+        message = answer if serialize is None else serialize(answer)
+        check_sent(len(message), way.limits.max_send)
+    except Exception as error:  # noqa: BLE001  A serializer may raise anything.
+        _fail(way, context, error)
+        return
+    if context.trailing_metadata():
+        way.send_message(stream, message)
+        _finish(way, context)
+    else:
+        way.answer(stream, message)
 
 
 async def _streaming(way: Way, context: Context, request: Any) -> None:

@@ -11,6 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+from inspect import iscoroutine
 from typing import Any, Protocol
 
 import grpc
@@ -33,7 +35,7 @@ from serving import examples, messages
 from serving.dataplane import DataPlane
 from serving.dispatch import LARGE_REQUEST, Dispatcher
 from serving.errors import Code, InvalidInput, ServingError
-from serving.grpc_transport import at_once
+from serving.grpc_transport import Server, at_once
 from serving.metrics import GRPC, Metrics
 from serving.model_server.reload import Reloader
 
@@ -44,8 +46,11 @@ MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].fu
 MAX_ERROR_TEXT = 1024
 """Characters of an error text that are sent; TensorFlow Serving cuts there too."""
 _HEALTH_POLL_SECONDS = 0.1
+_INTERNAL = "Internal error; the server's log has the details."
 
-Handler = Callable[[bytes], Awaitable[Any]]
+Handler = Callable[[bytes], Any]
+"""A request in bytes to the answer's message, or to a coroutine that returns it. It may be called before
+there is a task."""
 Reload = Callable[[bytes], Awaitable[None]]
 
 
@@ -80,12 +85,12 @@ def add_services(
     prediction = PredictionService(dataplane, dispatcher, tensor_content=tensor_content, metrics=metrics)
     model = ModelService(dataplane, reload)
     services = {PREDICTION_SERVICE: prediction.handlers(), MODEL_SERVICE: model.handlers()}
+    way = _answering if isinstance(server, Server) else _awaiting
     for service, methods in services.items():
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(_guarded(name, handler))
-            for name, handler in methods.items()
+            name: grpc.unary_unary_rpc_method_handler(way(name, handler)) for name, handler in methods.items()
         }
-        # As generated code does: grpc.aio looks at the first, `serving.grpc_transport` at the second.
+        # As generated code does: which of them a server looks at is its business.
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         server.add_registered_method_handlers(service, handlers)
     if with_health:
@@ -136,14 +141,21 @@ class PredictionService:
         }
 
     def _inference(self, name: str, message: Any, work: Callable[[Any], Any]) -> Handler:
-        run = self._dispatcher.run
+        dispatcher = self._dispatcher
 
-        async def handle(data: bytes) -> Any:
+        def handle(data: bytes) -> Any:
             size = len(data)
             if size >= LARGE_REQUEST:
-                return await run(name, size, lambda: work(_parsed(message, data)))
+                return dispatcher.run(name, size, lambda: work(_parsed(message, data)))
             request = _parsed(message, data)
-            return await run((name, *_kind(request)), size, lambda: work(request))
+            kind = name, *_kind(request)
+            pace = dispatcher.at_once(kind, size)
+            if pace is None:
+                return dispatcher.run(kind, size, partial(work, request))
+            started = time.perf_counter()
+            response = work(request)
+            pace.note(time.perf_counter() - started)
+            return response
 
         if self._metrics is None or name == "GetModelMetadata":
             return handle
@@ -233,18 +245,31 @@ class Health(health_pb2_grpc.HealthServicer):
 def _counted(name: str, message: Any, handler: Handler, metrics: Metrics) -> Handler:
     """Count calls; as in TensorFlow Serving, only those that succeed have a latency."""
 
-    async def handle(data: bytes) -> Any:
-        started = time.perf_counter()
-        try:
-            response = await handler(data)
-        except Exception as error:
-            code = error.code if isinstance(error, ServingError) else Code.INTERNAL
-            metrics.record(_model_name(message, data), code.name)
-            raise
+    def succeeded(response: Any, started: float) -> Any:
         model = response.results[0].model_spec.name if name == "MultiInference" else response.model_spec.name
         metrics.record(model, Code.OK.name)
         metrics.record_latency(model, name, GRPC, time.perf_counter() - started)
         return response
+
+    def failed(error: Exception, data: bytes) -> None:
+        code = error.code if isinstance(error, ServingError) else Code.INTERNAL
+        metrics.record(_model_name(message, data), code.name)
+
+    async def later(waiting: Awaitable[Any], data: bytes, started: float) -> Any:
+        try:
+            return succeeded(await waiting, started)
+        except Exception as error:
+            failed(error, data)
+            raise
+
+    def handle(data: bytes) -> Any:
+        started = time.perf_counter()
+        try:
+            response = handler(data)
+        except Exception as error:
+            failed(error, data)
+            raise
+        return later(response, data, started) if iscoroutine(response) else succeeded(response, started)
 
     return handle
 
@@ -257,20 +282,53 @@ def _model_name(message: Any, data: bytes) -> str:
     return str(kind[0]) if kind else ""
 
 
-def _guarded(name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes | None]]:
+def _answering(name: str, handler: Handler) -> Callable[[bytes, Any], Any]:
+    """Return what handles a call for `serving.grpc_transport`, where a quick answer needs no coroutine."""
+
     @at_once
-    async def call(data: bytes, context: Any) -> bytes | None:
+    def call(data: bytes, context: Any) -> Any:
         try:
-            response = await handler(data)
+            response = handler(data)
+            if iscoroutine(response):
+                return _awaited(name, response, context)
             return response.SerializeToString()
         except ServingError as error:
-            await context.abort(error.grpc_status, cut(str(error)))
+            code, text = error.grpc_status, cut(str(error))
         except Exception:
             log.exception("request_failed", extra={"method": name})
-            await context.abort(grpc.StatusCode.INTERNAL, "Internal error; the server's log has the details.")
-        return None
+            code, text = grpc.StatusCode.INTERNAL, _INTERNAL
+        context.set_code(code)
+        context.set_details(text)
+        return b""
 
     return call
+
+
+def _awaiting(name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes | None]]:
+    """Return what handles a call for grpc.aio, which takes nothing but coroutine functions."""
+
+    async def respond(data: bytes) -> Any:
+        response = handler(data)
+        return await response if iscoroutine(response) else response
+
+    async def call(data: bytes, context: Any) -> bytes | None:
+        return await _awaited(name, respond(data), context)
+
+    return call
+
+
+async def _awaited(name: str, response: Awaitable[Any], context: Any) -> bytes | None:
+    try:
+        message = await response
+        data: bytes = message.SerializeToString()
+    except ServingError as error:
+        await context.abort(error.grpc_status, cut(str(error)))
+    except Exception:
+        log.exception("request_failed", extra={"method": name})
+        await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL)
+    else:
+        return data
+    return None
 
 
 def cut(text: str) -> str:

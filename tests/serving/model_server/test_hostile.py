@@ -52,7 +52,9 @@ def outcome(handler: Callable, data: bytes) -> object:
 
     async def call() -> object:
         try:
-            response = await asyncio.wait_for(handler(data), 60)
+            response = handler(data)
+            if asyncio.iscoroutine(response):
+                response = await asyncio.wait_for(response, 60)
         except ServingError as error:
             return error.grpc_status
         response.SerializeToString()
