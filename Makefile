@@ -9,11 +9,11 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml constraints.txt serving/_json_numbers.c | $(BIN)/python
+$(VENV)/.run: pyproject.toml constraints.txt $(wildcard serving/*.c) | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[train,serve,examples]'
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt serving/_json_numbers.c | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt $(wildcard serving/*.c) | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[train,serve,postgres,examples,dev]'
 	touch $@ $(VENV)/.run
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -23,6 +24,18 @@ from serving.model import VersionStatus
 from serving.operations import Classes, Values
 
 SIGNATURE_DEF = "signature_def"
+
+
+def parsed(message: Any, data: bytes) -> Any:
+    """Return a message of a kind from its bytes.
+
+    Raises:
+        InvalidInput: they are not one.
+    """
+    try:
+        return message.FromString(data)
+    except DecodeError as error:
+        raise InvalidInput(f"The request is not a {message.DESCRIPTOR.full_name}: {error}") from error
 
 
 def model_spec(message: Any) -> ModelSpec:

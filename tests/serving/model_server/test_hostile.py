@@ -24,7 +24,8 @@ from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
 from serving.errors import ServingError
 from serving.manager import ModelManager
-from serving.model_server.grpc_service import ModelService, PredictionService
+from serving.model_server.grpc_service import ModelService
+from serving.model_server.prediction_service import PredictionService
 from serving.model_server.rest import RESTApp
 from tests.serving.saved_models import CLASSIFY, DTYPES, REGRESS
 
@@ -57,7 +58,7 @@ def outcome(handler: Callable, data: bytes) -> object:
                 response = await asyncio.wait_for(response, 60)
         except ServingError as error:
             return error.grpc_status
-        response.SerializeToString()
+        assert isinstance(response, bytes)
         return grpc.StatusCode.OK
 
     return asyncio.run(call())
