@@ -127,7 +127,8 @@ class FrameReader:
             high, low, kind, flags, stream = HEAD.unpack_from(data, at)
             length = high << 8 | low
             stream &= LAST_STREAM
-            self._check_length(kind, length)
+            if length > self._max_control:
+                self._check_length(kind, length)
             if kind == DATA:
                 if flags & PADDED:
                     if body == end and length:
