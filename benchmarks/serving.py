@@ -4,11 +4,12 @@ against the other ways to serve it from Python.
     python -m benchmarks.serving_peers --make DIR       # once: the peers' virtual environments
     python -m benchmarks.serving [--peers DIR] [--only rest] [--rounds 3] [--seconds 1] [--json results.json]
 
-Contenders: `ours` (python -m serving.model_server), `plain` (a bare uvicorn or grpc.aio loop around
-`Session.make_callable`), `prepared` (the same loop around our own prepared callable), and the peers whose
-environments are there. All run at the same time, each in processes of its own; the client is another. Every
-contender is asked in every round, one after another, so that a busy machine slows all of them; a ratio is the
-median of the ratios within each round. CPU seconds are those of a contender and all its child processes.
+Contenders: `ours` (python -m serving.model_server), `session` (`Session.make_callable` alone, without any
+server), `plain` (a bare uvicorn or grpc.aio loop around the same), `prepared` (that loop around our own
+prepared callable), and the peers whose environments are there. All run at the same time, each in processes of
+its own; the client is another. Every contender is asked in every round, one after another, so that a busy
+machine slows all of them; a ratio is the median of the ratios within each round. CPU seconds are those of a
+contender and all its child processes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import psutil
 
 from benchmarks import serving_peers, serving_start
 from benchmarks.serving_contenders import BARE, COLUMNS, OURS, Contender, free_port
+from benchmarks.serving_session import BareSession, bare_session
 from benchmarks.table import print_table
 
 START_SECONDS = 180.0
@@ -129,8 +131,11 @@ def main() -> None:
                 if contender is OURS or contender in BARE:
                     raise
                 print(f"Left out: {error}")
+        session = stack.enter_context(bare_session(folder / "model" / "1"))
         results = [
-            result for scenario in scenarios for result in measured(scenario, servers, folder, options)
+            result
+            for scenario in scenarios
+            for result in measured(scenario, servers, session, folder, options)
         ]
     show(results)
     serving_start.show(starts)
@@ -192,11 +197,17 @@ def wait_until_predicting(contender: Contender, process: subprocess.Popen[bytes]
     raise NotStarted(f"{contender.name} did not answer within {START_SECONDS} s: {process.args!r}")
 
 
-def measured(scenario: Scenario, servers: list[Server], folder: Path, options: Any) -> list[Result]:
+def measured(
+    scenario: Scenario, servers: list[Server], session: BareSession, folder: Path, options: Any
+) -> list[Result]:
     """Return a result for each contender that speaks the protocol, the rounds interleaved."""
     x = rows_of(scenario)
     results: dict[str, Result] = {}
     for _ in range(options.rounds):
+        if scenario.connections == 1:  # One call at a time is all that it does.
+            result = results.setdefault(session.name, Result(scenario, session.name))
+            before = session.cpu_seconds()
+            result.note(session.measure(scenario.rows, options.seconds), session.cpu_seconds() - before)
         for server in servers:
             call = server.contender.call(scenario.protocol)
             if call is None:
@@ -264,7 +275,7 @@ def line(results: Sequence[Result], result: Result) -> tuple[str, ...]:
 
 def fastest_peers(results: Sequence[Result]) -> list[tuple[str, ...]]:
     """Return for each scenario its fastest peer, and our ratio to it."""
-    known = {OURS.name, *(contender.name for contender in BARE)}
+    known = {OURS.name, BareSession.name, *(contender.name for contender in BARE)}
     lines = []
     for scenario in dict.fromkeys(result.scenario for result in results):
         peers = [r for r in results if r.scenario == scenario and r.contender not in known and not r.failed]
