@@ -27,6 +27,7 @@ enum {
     MOST_INTEGER_DIGITS = 18, /* the same, signed */
     MOST_EXACT_POWER = 22,    /* of ten, as a double */
     MOST_DIVISOR_POWER = 27,  /* of five, in 64 bits */
+    ALIGNMENT = 64,
     MOST_EXPONENT = 100000,   /* larger ones are cut off here: sums must not overflow, and no double is so large */
 };
 
@@ -502,7 +503,8 @@ static PyObject *json_numbers_read(PyObject *module, PyObject *body)
 
 PyDoc_STRVAR(narrow_doc, "narrow(numbers: bytes, whole: bool, first: int, count: int)\n"
                          "--\n\n"
-                         "Return some of the numbers as float32, in bytes. What is too large becomes infinite.");
+                         "Return some of the numbers as float32: bytes, and the place in them where they begin.\n"
+                         "It is a multiple of 64 in memory. What is too large becomes infinite.");
 
 static PyObject *json_numbers_narrow(PyObject *module, PyObject *arguments)
 {
@@ -517,17 +519,20 @@ static PyObject *json_numbers_narrow(PyObject *module, PyObject *arguments)
         PyErr_SetString(PyExc_IndexError, "There are not so many numbers.");
         return NULL;
     }
-    PyObject *narrow = PyBytes_FromStringAndSize(NULL, 4 * count);
+    /* TensorFlow uses memory as it is if it begins at a multiple of 64 (EIGEN_MAX_ALIGN_BYTES); else it copies. */
+    PyObject *narrow = PyBytes_FromStringAndSize(NULL, 4 * count + ALIGNMENT - 1);
     if (narrow == NULL)
         return NULL;
+    char *start = PyBytes_AsString(narrow);
+    Py_ssize_t place = (Py_ssize_t)(-(uintptr_t)start % ALIGNMENT);
     /* What is in bytes objects lies as it should for such types; `restrict` lets it be taken in groups. */
     const char *from = PyBytes_AsString(numbers);
-    float *restrict to = (float *)PyBytes_AsString(narrow);
+    float *restrict to = (float *)(start + place);
     const int64_t *restrict integers = (const int64_t *)from + first;
     const double *restrict doubles = (const double *)from + first;
     for (Py_ssize_t i = 0; i < count; i++)
         to[i] = whole ? (float)(double)integers[i] : (float)doubles[i];
-    return narrow;
+    return Py_BuildValue("Nn", narrow, place);
 }
 
 static PyMethodDef methods[] = {{"read", json_numbers_read, METH_O, read_doc},

@@ -14,7 +14,9 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { VARINT = 0, FIXED_64 = 1, BYTES = 2, FIXED_32 = 5, MOST_DIMENSIONS = 16 };
+enum { VARINT = 0, FIXED_64 = 1, BYTES = 2, FIXED_32 = 5 };
+
+enum { MOST_INPUTS = 32, MOST_OUTPUTS = 16, MOST_DIMENSIONS = 16, ALIGNMENT = 64 };
 
 enum {
     DT_FLOAT = 1,
@@ -208,49 +210,75 @@ static int read_tensor(Bytes from, Tensor *tensor)
     return size % width == 0 && size / width == count;
 }
 
-/* Return (alias, type, shape, place of the values in the request) of an entry of `inputs`, or NULL. */
-static PyObject *read_input(Bytes from, const uint8_t *start)
-{
-    PyObject *alias = NULL, *shape = NULL, *input = NULL;
+/* An entry of `inputs`. */
+typedef struct {
+    PyObject *alias;
     Tensor tensor;
+} Input;
+
+static int read_input(Bytes from, Input *input)
+{
     Field field;
     int has_tensor = 0;
+    input->alias = NULL;
     while (from.at < from.end) {
         if (!read_field(&from, &field))
-            goto end;
-        if (is(&field, 1, BYTES)) {
-            if (!take_text(&field, &alias))
-                goto end;
-        } else if (!is(&field, 2, BYTES) || has_tensor++ || !read_tensor(field.bytes, &tensor)) {
-            goto end;
-        }
+            return 0;
+        if (is(&field, 1, BYTES) ? !take_text(&field, &input->alias)
+                                 : !is(&field, 2, BYTES) || has_tensor++ || !read_tensor(field.bytes, &input->tensor))
+            return 0;
     }
-    if (alias == NULL || !has_tensor || (shape = PyTuple_New(tensor.rank)) == NULL)
-        goto end;
-    for (int i = 0; i < tensor.rank; i++) {
-        PyObject *size = PyLong_FromLongLong(tensor.shape[i]);
-        if (size == NULL || PyTuple_SetItem(shape, i, size) < 0)
-            goto end;
-    }
-    Py_ssize_t place = tensor.values.at == NULL ? 0 : tensor.values.at - start;
-    input = Py_BuildValue("OIOn", alias, (unsigned)tensor.type, shape, place);
-end:
-    Py_XDECREF(alias);
-    Py_XDECREF(shape);
-    return input;
+    return input->alias != NULL && has_tensor;
 }
 
-static int append(PyObject *list, PyObject *item)
+static Py_ssize_t size_of(const Tensor *tensor) { return tensor->values.end - tensor->values.at; }
+
+static Py_ssize_t rounded_up(Py_ssize_t size) { return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+/* Return (alias, type, shape, place of the values), or NULL. */
+static PyObject *described(const Input *input, Py_ssize_t place)
 {
-    int done = item != NULL && PyList_Append(list, item) == 0;
-    Py_XDECREF(item);
-    return done;
+    PyObject *shape = PyTuple_New(input->tensor.rank);
+    for (int i = 0; shape != NULL && i < input->tensor.rank; i++) {
+        PyObject *size = PyLong_FromLongLong(input->tensor.shape[i]);
+        if (size == NULL || PyTuple_SetItem(shape, i, size) < 0)
+            Py_CLEAR(shape);
+    }
+    return shape == NULL ? NULL : Py_BuildValue("OINn", input->alias, (unsigned)input->tensor.type, shape, place);
+}
+
+/* Return (inputs, the values of all), or NULL. TensorFlow uses memory as it is if it begins at a multiple of 64
+   (EIGEN_MAX_ALIGN_BYTES); else it copies, so they are copied to such places at once. */
+static PyObject *placed(const Input *inputs, int count)
+{
+    Py_ssize_t size = ALIGNMENT - 1;
+    for (int i = 0; i < count; i++)
+        size += rounded_up(size_of(&inputs[i].tensor));
+    PyObject *all = PyTuple_New(count), *values = PyBytes_FromStringAndSize(NULL, size);
+    if (all == NULL || values == NULL)
+        goto failed;
+    char *start = PyBytes_AsString(values);
+    Py_ssize_t place = (Py_ssize_t)(-(uintptr_t)start % ALIGNMENT);
+    for (int i = 0; i < count; i++) {
+        const Tensor *tensor = &inputs[i].tensor;
+        PyObject *input = described(&inputs[i], place);
+        if (input == NULL || PyTuple_SetItem(all, i, input) < 0)
+            goto failed;
+        if (size_of(tensor))
+            memcpy(start + place, tensor->values.at, (size_t)size_of(tensor));
+        place += rounded_up(size_of(tensor));
+    }
+    return Py_BuildValue("NN", all, values);
+failed:
+    Py_XDECREF(all);
+    Py_XDECREF(values);
+    return NULL;
 }
 
 PyDoc_STRVAR(read_doc, "read(request: bytes)\n"
                        "--\n\n"
-                       "Return ((name, version, label, signature name), inputs, output filter), or None.\n\n"
-                       "inputs: of each (alias, number of the dtype, shape, place of the values in the request).");
+                       "Return ((name, version, label, signature name), output filter, (inputs, values)), or None.\n\n"
+                       "inputs: of each (alias, number of the dtype, shape, place of its values in `values`).");
 
 static PyObject *predict_messages_read(PyObject *module, PyObject *request)
 {
@@ -259,40 +287,36 @@ static PyObject *predict_messages_read(PyObject *module, PyObject *request)
     Py_ssize_t size;
     if (PyBytes_AsStringAndSize(request, &text, &size) < 0)
         return NULL;
-    const uint8_t *start = (const uint8_t *)text;
-    Bytes from = {start, start + size};
-    PyObject *spec = NULL, *result = NULL, *inputs = PyList_New(0), *filter = PyList_New(0);
+    Bytes from = {(const uint8_t *)text, (const uint8_t *)text + size};
+    PyObject *spec = NULL, *alias, *result = NULL, *filter = PyList_New(0);
+    Input inputs[MOST_INPUTS];
     Field field;
-    while (inputs != NULL && filter != NULL) {
-        if (from.at == from.end) {
-            if (spec != NULL)
-                result = PyTuple_Pack(3, spec, inputs, filter);
-            break;
-        }
+    int count = 0, understood = filter != NULL;
+    while (understood && from.at < from.end) {
+        understood = 0;
         if (!read_field(&from, &field) || field.type != BYTES)
             break;
-        int understood = 0;
         if (field.field == 1 && spec == NULL) {
             spec = read_spec(field.bytes);
             understood = spec != NULL;
-        } else if (field.field == 2) {
-            understood = append(inputs, read_input(field.bytes, start));
+        } else if (field.field == 2 && count < MOST_INPUTS) {
+            understood = read_input(field.bytes, &inputs[count++]);
         } else if (field.field == 3) {
-            PyObject *alias = NULL;
-            understood = take_text(&field, &alias) && append(filter, alias);
+            alias = NULL;
+            understood = take_text(&field, &alias) && PyList_Append(filter, alias) == 0;
+            Py_XDECREF(alias);
         }
-        if (!understood)
-            break;
     }
+    if (understood && spec != NULL)
+        result = Py_BuildValue("OON", spec, filter, placed(inputs, count));
+    for (int i = 0; i < count; i++)
+        Py_XDECREF(inputs[i].alias);
     Py_XDECREF(spec);
-    Py_XDECREF(inputs);
     Py_XDECREF(filter);
-    if (result == NULL && PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
-            return NULL;
-        PyErr_Clear();
-    }
-    return result == NULL ? Py_NewRef(Py_None) : result;
+    if (result != NULL || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)))
+        return result;
+    PyErr_Clear();
+    Py_RETURN_NONE;
 }
 
 static Py_ssize_t varint_size(uint64_t value)
@@ -404,8 +428,6 @@ static uint8_t *put_output(uint8_t *to, const Output *output)
     memcpy(to, view->buf, (size_t)view->len);
     return to + view->len;
 }
-
-enum { MOST_OUTPUTS = 16 };
 
 PyDoc_STRVAR(write_doc, "write(spec: bytes, outputs: dict[str, numpy.ndarray], as_content: bool)\n"
                         "--\n\n"

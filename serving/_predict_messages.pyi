@@ -7,8 +7,8 @@ def read(
 ) -> (
     tuple[
         tuple[str, int | None, str | None, str],
-        Sequence[tuple[str, int, tuple[int, ...], int]],
         Sequence[str],
+        tuple[Sequence[tuple[str, int, tuple[int, ...], int]], bytes],
     ]
     | None
 ): ...

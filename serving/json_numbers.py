@@ -52,7 +52,7 @@ def inputs(tensors: Sequence[Tensor], numbers: bytes, signature: Signature) -> d
             return None
         _, shape, whole, first, count = tensor
         if dtype.name == "float":
-            arrays[alias] = np.ndarray(shape, np.float32, narrow(numbers, whole, first, count))
+            arrays[alias] = np.ndarray(shape, np.float32, *narrow(numbers, whole, first, count))
             continue
         array: np.ndarray = np.ndarray(shape, np.int64 if whole else np.float64, numbers, 8 * first)
         if not _fits(array, dtype):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from serving import heap
 from serving.errors import Code, ModelFailed, ServableNotFound, ServingError
 from serving.policy import Load, Policy, State, VersionSnapshot, aspired, next_action
 from serving.servable import Servable
@@ -325,6 +326,7 @@ class Model:
         for version in list(self._versions.values()):
             if version.state is State.UNLOADING and version.in_use is not None and version.in_use.idle:
                 version.in_use.close()
+                heap.give_back()
                 with self._lock:
                     version.in_use = None
                     self._move(version, State.END)

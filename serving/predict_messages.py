@@ -24,7 +24,7 @@ else:
     COMPILED = True
 
 _Input = tuple[str, int, tuple[int, ...], int]
-"""Alias, number of the dtype, shape, place of the values in the request."""
+"""Alias, number of the dtype, shape, place of the values among those of all inputs."""
 
 
 class Request(NamedTuple):
@@ -44,8 +44,8 @@ def read(data: bytes) -> Request:
     """
     found = _predict_messages.read(data) if COMPILED else None
     if found is not None:
-        spec, inputs, output_filter = found
-        return Request(_spec(*spec), partial(_arrays, data, inputs), output_filter)
+        spec, output_filter, inputs = found
+        return Request(_spec(*spec), partial(_arrays, *inputs), output_filter)
     request = messages.parsed(predict_pb2.PredictRequest, data)
     return Request(
         messages.model_spec(request), partial(messages.predict_inputs, request), request.output_filter
@@ -64,9 +64,9 @@ def write(prediction: Prediction, *, as_content: bool = False) -> bytes:
     return response
 
 
-def _arrays(data: bytes, inputs: Sequence[_Input]) -> dict[str, np.ndarray]:
+def _arrays(inputs: Sequence[_Input], values: bytes) -> dict[str, np.ndarray]:
     return {
-        alias: np.ndarray(shape, dtypes.BY_NUMBER[number].numpy, data, place)
+        alias: np.ndarray(shape, dtypes.BY_NUMBER[number].numpy, values, place)
         for alias, number, shape, place in inputs
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from serving import heap
 from serving.errors import NoVersions
 from serving.manager import ModelConfig, ModelManager, Specific
 
@@ -118,6 +119,7 @@ class EmbeddedRuntime:
     kind = "embedded"
 
     def __init__(self, manager: ModelManager | None = None) -> None:
+        heap.keep_freed()
         self.manager = manager or ModelManager(max_load_retries=1, load_retry_seconds=1.0)
         self._applied: list[Load] = []
         self._states: dict[str, dict[int, VersionState]] = {}

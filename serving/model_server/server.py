@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 
+from serving import heap
 from serving.dataplane import DataPlane
 from serving.dispatch import Dispatcher
 from serving.errors import InvalidInput, ServingError
@@ -46,6 +47,7 @@ def manager_from(flags: Flags) -> ModelManager:
         )
     except (InvalidInput, OSError) as error:
         raise StartFailed(f"Cannot use --tensorflow_session_config_file: {error}") from error
+    heap.keep_freed()
     return ModelManager(
         poll_wait_seconds=flags.file_system_poll_wait_seconds,
         max_load_retries=flags.max_num_load_retries,

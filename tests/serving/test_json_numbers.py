@@ -142,9 +142,20 @@ def test_everything_else_is_left_to_others(body: bytes) -> None:
     assert json_numbers.read(body) is None
 
 
+def test_narrowed_numbers_lie_where_tensorflow_need_not_copy_them() -> None:
+    for count in range(1, 40):
+        values = np.arange(count) + 0.5
+        floats: np.ndarray = np.ndarray(
+            count, np.float32, *json_numbers.narrow(values.tobytes(), False, 0, count)
+        )
+        assert floats.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(floats, values)
+
+
 def test_numbers_that_are_not_there_cannot_be_narrowed() -> None:
-    narrow = json_numbers.narrow
-    assert narrow(struct.pack("=ddd", 1.5, 1e300, -1e300), False, 1, 2) == struct.pack("ff", np.inf, -np.inf)
+    numbers = struct.pack("=ddd", 1.5, 1e300, -1e300)
+    narrowed, place = json_numbers.narrow(numbers, False, 1, 2)
+    assert struct.unpack_from("ff", narrowed, place) == (np.inf, -np.inf)
     for first, count in ((0, 4), (4, 0), (-1, 1), (0, -1), (2**62, 2**62)):
         with pytest.raises(IndexError):
-            narrow(bytes(24), False, first, count)
+            json_numbers.narrow(numbers, False, first, count)

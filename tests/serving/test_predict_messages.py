@@ -150,6 +150,7 @@ def test_tensors_of_fixed_width_are_read_by_c(dtype: Any) -> None:
     assert is_read_by_c(data)
     spec, inputs, output_filter = in_both_ways(data)
     assert (spec.name, spec.version, inputs.keys(), list(output_filter)) == ("m", 3, {"x", "empty"}, ["y"])
+    assert inputs["x"].ctypes.data % 64 == 0  # TensorFlow need not copy it.
 
 
 def test_typed_values_are_read_by_c() -> None:
