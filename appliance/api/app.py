@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import appliance
 from appliance.api.access import access_check
@@ -67,7 +69,12 @@ def build_app(
         token: the bearer token of the control plane; empty: none.
         predictions: answers every path that is not of the control plane; checks tokens itself.
     """
-    return Dispatcher(BodyLimit(control_plane(operations, jobs, jobs_root, token)), predictions)
+    control = BodyLimit(control_plane(operations, jobs, jobs_root, token))
+    # The history says where a nameless caller is, also in front of a proxy. uvicorn would put this around the
+    # predictions too, which do not ask, and whose short ways it could not reach then.
+    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    named: Any = ProxyHeadersMiddleware(cast(Any, control), trusted_hosts=trusted)
+    return Dispatcher(named, predictions)
 
 
 class Dispatcher:
@@ -80,7 +87,8 @@ class Dispatcher:
         """Take both applications; lifespan messages go to `control`."""
         self._control, self._predictions = control, predictions
         self.answer = getattr(predictions, "answer", None)
-        """The short way to predictions, if they have one; see `serving.model_server.rest_protocol`."""
+        self.answer_at_once = getattr(predictions, "answer_at_once", None)
+        """The short ways to predictions, if they have some; see `serving.model_server.rest_protocol`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""

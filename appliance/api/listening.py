@@ -11,12 +11,27 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from serving.model_server import slow_clients
+from serving.model_server.rest_protocol import RESTProtocol
 
 log = logging.getLogger(__name__)
+
+
+def http_config(app: Any, **options: Any) -> uvicorn.Config:
+    """Return the settings of the gateway's HTTP port: uvicorn's own, with the short ways to predictions."""
+    return uvicorn.Config(
+        app,
+        http=RESTProtocol,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,  # The application minds them where it needs them.
+        **options,
+    )
 
 
 class Server(uvicorn.Server):

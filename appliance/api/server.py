@@ -7,11 +7,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
-
 import registry
 from appliance.api.app import build_app
-from appliance.api.listening import Server, describe_places
+from appliance.api.listening import Server, describe_places, http_config
 from appliance.api.operations import RegistryOperations
 from appliance.settings import Settings
 from appliance.startup import StartError, bind
@@ -19,7 +17,6 @@ from appliance.trainer.jobs import JobStore
 from registry.webhooks import WebhookDispatcher
 from serving import smoke
 from serving.gateway import EmbeddedRuntime, Gateway, PortUnavailable, SidecarRuntime
-from serving.model_server.rest_protocol import RESTProtocol
 
 GRACE_SECONDS = 10
 """How long requests in flight may take to end when the process is to stop."""
@@ -105,14 +102,7 @@ async def _serve(
             token=settings.token,
             predictions=gateway.asgi,
         )
-        config = uvicorn.Config(
-            app,
-            http=RESTProtocol,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            lifespan="off",
-        )
+        config = http_config(app, timeout_graceful_shutdown=GRACE_SECONDS)
         places = describe_places(settings.host, http.getsockname()[1], grpc_port)
         await Server(config, places, ready_file).serve(sockets=[http])
     finally:

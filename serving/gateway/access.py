@@ -32,10 +32,14 @@ class Access:
         Raises:
             Unauthenticated: none of them is the right authorization.
         """
-        if self._expected and not any(
-            name == b"authorization" and self._matches(value) for name, value in headers
-        ):
+        if not self.admits(headers):
             raise Unauthenticated
+
+    def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether one of the headers is the right authorization, or none is asked for."""
+        return not self._expected or any(
+            name == b"authorization" and self._matches(value) for name, value in headers
+        )
 
     def check_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Check the metadata of a gRPC call.

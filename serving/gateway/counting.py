@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -49,10 +49,29 @@ async def count_rest(
         return await answering(method, target, headers, body)
     started = time.perf_counter()
     answer = await answering(method, target, headers, body)
+    _record(found, answer, started, metrics)
+    return answer
+
+
+def count_rest_at_once(
+    answering: Callable[[str, Headers, bytes], Answer | None],
+    target: str,
+    headers: Headers,
+    body: bytes,
+    metrics: Metrics,
+) -> Answer | None:
+    """Do the same with what may answer at once; what it leaves to others is not counted here."""
+    started = time.perf_counter()
+    answer = answering(target, headers, body)
+    if answer is not None and (found := _TARGET.match(target)):
+        _record(found, answer, started, metrics)
+    return answer
+
+
+def _record(found: re.Match[str], answer: Answer, started: float, metrics: Metrics) -> None:
     model, verb = unquote(found[1]), (found[2] or "status").lower()
     metrics.record(model, _CODES.get(answer[0], Code.INTERNAL).name)
     metrics.record_latency(model, verb, REST, time.perf_counter() - started)
-    return answer
 
 
 def counted(method: str, handler: Any, metrics: Metrics) -> Any:

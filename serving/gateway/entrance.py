@@ -7,7 +7,7 @@ from typing import Protocol
 
 from serving.asgi import Answer, Headers, Receive, Scope, Send, error_answer, send_answer, serve
 from serving.gateway.access import Access, Unauthenticated
-from serving.gateway.counting import count_rest
+from serving.gateway.counting import count_rest, count_rest_at_once
 from serving.metrics import CONTENT_TYPE, Metrics, page
 
 METRICS_PATH = "/metrics"
@@ -52,6 +52,14 @@ class RESTEntrance:
         except Unauthenticated as error:
             return error_answer(error)
         return await self._admitted(method, target, headers, body)
+
+    def answer_at_once(self, target: str, headers: Headers, body: bytes) -> Answer | None:
+        """Answer a POST where that takes no time worth a coroutine; None: ask `answer`."""
+        path = self._path()
+        at_once = None if path is None else getattr(path.rest, "answer_at_once", None)
+        if at_once is None or not self._access.admits(headers):
+            return None
+        return count_rest_at_once(at_once, target, headers, body, self._metrics)
 
     async def _admitted(self, method: str, target: str, headers: Headers, body: bytes) -> Answer:
         if target.partition("?")[0] == METRICS_PATH:

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import uvicorn
 
 from appliance.api.app import build_app
-from appliance.api.listening import Server
+from appliance.api.listening import Server, http_config
 from appliance.api.operations import RegistryOperations
 from appliance.trainer.jobs import JobStore
 from registry import ModelState, Registry
-from serving.model_server.rest_protocol import RESTProtocol
 
 
 @dataclass
@@ -56,8 +54,7 @@ def running_house(home: Path, token: str = "", jobs_root: Path | None = None) ->
         token=token,
         predictions=answer_predictions,
     )
-    config = uvicorn.Config(app, port=0, http=RESTProtocol, log_config=None, lifespan="off")
-    server = ThreadServer(config, {}, None)
+    server = ThreadServer(http_config(app, port=0), {}, None)
     thread = threading.Thread(target=server.run)
     thread.start()
     assert server.listening.wait(timeout=60), "the server does not listen within 60 s"

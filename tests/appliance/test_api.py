@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 
 from appliance.api import limits
+from appliance.api.app import build_app
 from appliance.api.errors import STATUS, code_of
+from appliance.api.listening import http_config
+from appliance.api.operations import RegistryOperations
 from appliance.client import (
     Client,
     ClientError,
@@ -30,6 +33,9 @@ from appliance.client import (
     TooLarge,
     Unauthorized,
 )
+from serving.gateway.access import Access
+from serving.gateway.entrance import RESTEntrance
+from serving.metrics import Metrics
 from tests.appliance.api_server import House, running_house
 
 
@@ -243,6 +249,16 @@ def test_promotion_and_rollback_move_the_label_and_are_recorded(house: House, cl
     assert client.history("moved", label="canary") == []
 
 
+def test_history_says_where_a_nameless_caller_is_also_behind_a_proxy(house: House, client: Client) -> None:
+    url = f"{house.url}/api/v1/models/nameless/labels/production"
+    for headers in ({}, {"X-Forwarded-For": "203.0.113.7"}):
+        version = house.publish("nameless")
+        answer = httpx.put(url, json={"version": version, "wait_seconds": 0}, headers=headers)
+        assert answer.status_code == 200, answer.text
+    actors = [entry.actor for entry in client.history("nameless", label="production")]
+    assert actors == ["somebody at 203.0.113.7", "somebody at 127.0.0.1"]
+
+
 def test_promotion_waits_until_the_gateway_routes_to_the_version(house: House, client: Client) -> None:
     house.publish("waited")
     house.report("waited")
@@ -400,6 +416,16 @@ def test_predictions_do_not_pass_through_the_control_plane(house: House, client:
     assert columns["n"] == 6.0
     texts = client.predict("m", instances=[b"\xff\x00", "ab"])
     assert texts.tolist() == [b"\xff\x00", "abab"]
+
+
+def test_nothing_stands_between_the_port_and_the_short_ways_to_predictions(house: House) -> None:
+    entrance = RESTEntrance(Access(), lambda: None, Metrics())
+    operations = RegistryOperations(house.registry, jobs=house.jobs)
+    app = build_app(operations, house.jobs, jobs_root=house.home / "jobs", token="", predictions=entrance)
+    config = http_config(app)
+    config.load()
+    assert config.loaded_app.answer == entrance.answer
+    assert config.loaded_app.answer_at_once == entrance.answer_at_once
 
 
 def test_token_is_asked_for_and_health_is_open(tmp_path: Path, experiment: Path) -> None:

@@ -20,13 +20,12 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
-import uvicorn
 import uvloop
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from registry import Registry
 from serving.gateway import EmbeddedRuntime, Gateway, SidecarRuntime
-from serving.model_server.rest_protocol import RESTProtocol
+from serving.model_server.listeners import uvicorn_server
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
@@ -97,10 +96,7 @@ class Running:
 
     async def _start(self) -> int:
         await self.gateway.start()
-        config = uvicorn.Config(
-            self.gateway.asgi, http=RESTProtocol, lifespan="off", log_config=None, access_log=False
-        )
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn_server(self.gateway.asgi)
         self._serving = asyncio.create_task(self._server._serve([self._socket]))
         return await self.gateway.serve_grpc("127.0.0.1", 0)
 
