@@ -1,10 +1,10 @@
-"""One connection: what comes over it, by the rules of HTTP/2 (RFC 9113), and how it ends."""
+"""One connection of a server: how it begins, what comes from its client beside `Link`, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol, cast
+from typing import Protocol
 
 import grpc
 
@@ -19,8 +19,8 @@ from serving.grpc_transport.limits import (
     SILENT_SECONDS,
     STREAM_WINDOW,
 )
-from serving.grpc_transport.patience import Allowance, FrameClock, overdue
-from serving.grpc_transport.sending import Sender
+from serving.grpc_transport.link import Link
+from serving.grpc_transport.patience import FrameClock, overdue
 from serving.grpc_transport.streams import Methods, Streams
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,6 @@ _DRAIN_PING = b"draining"
 _WATCH = "/grpc.health.v1.Health/Watch"
 """A call that has no end of its own: a stop does not wait for it."""
 _STOPPING = (grpc.StatusCode.UNAVAILABLE.value[0], "The server is stopping.")
-_MOST_FRAGMENTS = 64
-"""Frames that one header block may come in."""
-_WRITE_BUFFER = 1 << 20
-"""Bytes that the transport may hold for a client that is slow to read."""
 
 
 class Host(Methods, Protocol):
@@ -45,34 +41,25 @@ class Host(Methods, Protocol):
         """Note that a connection is gone."""
 
 
-class Connection(asyncio.Protocol):
-    """Takes bytes from a client, cuts them into frames, and acts on them."""
+class Connection(Link):
+    """The server's end of a connection."""
 
     def __init__(self, host: Host) -> None:
+        super().__init__()
         self._host = host
-        self._transport: asyncio.Transport
-        self._sender: Sender
         self._streams: Streams
-        self._frames = frames.FrameReader(MAX_FRAME_SIZE, MAX_HEADER_BYTES)
         self._heads = headers.HeadReader()
-        self._allowance = Allowance()
         self._preface = b""
         self._greeted = False  # The preface has come.
-        self._settled = False  # So have the client's first SETTINGS.
-        self._block: tuple[int, int, list[bytes]] | None = None  # A header block that is not complete.
         self._since = asyncio.get_running_loop().time()
         self._clock = FrameClock()
-        self._paused_since: float | None = None
         self._draining_since: float | None = None
-        self._over_since: float | None = None  # All is said; what still comes is not read.
 
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say what is granted."""
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER)
-        self._sender = Sender(self._transport)
+        super().connection_made(transport)
         peer = _address(transport.get_extra_info("peername"))
         self._streams = Streams(self._host, self._sender, self._allowance, peer, self._when_empty)
         self._host.connections.add(self)
@@ -97,32 +84,17 @@ class Connection(asyncio.Protocol):
         self._streams.give_up_all()
         self._host.closed(self)
 
-    def pause_writing(self) -> None:
-        """Keep answers until the client has read some."""
-        self._paused_since = asyncio.get_running_loop().time()
-        self._sender.pause()
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        self._paused_since = None
-        self._sender.resume()
-        self._streams.pump()
+    # What comes from the client.
 
     def data_received(self, data: bytes) -> None:
         """Take what has arrived."""
-        if self._over_since is not None:
-            return
-        try:
-            if not self._greeted:
+        if not self._greeted and self._over_since is None:
+            try:
                 data = self._take_preface(data)
-            for frame in self._frames.feed(data):
-                self._take(*frame)
-                if self._over_since is not None:
-                    return
-        except ConnectionFault as fault:
-            self._fail(fault)
-            return
-        self._streams.all_taken()
+            except ConnectionFault as fault:
+                self._fail(fault)
+                return
+        super().data_received(data)
 
     def _take_preface(self, data: bytes) -> bytes:
         missing = len(frames.PREFACE) - len(self._preface)
@@ -131,37 +103,6 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this port speaks HTTP/2 without upgrade")
         self._greeted = len(self._preface) == len(frames.PREFACE)
         return data[missing:]
-
-    # What comes from the client.
-
-    def _take(self, kind: int, flags: int, number: int, payload: bytes, size: int) -> None:
-        if self._block is not None and (kind != frames.CONTINUATION or number != self._block[0]):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
-        if not self._settled and (kind != frames.SETTINGS or flags & frames.ACK):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        if kind == frames.DATA:
-            self._streams.take_data(number, payload, size, bool(flags & frames.END_STREAM))
-        elif kind == frames.HEADERS:
-            fragment = frames.header_fragment(flags, payload)
-            if flags & frames.END_HEADERS:
-                self._take_block(number, flags, fragment)
-            else:
-                self._block = number, flags, [fragment]
-        else:
-            self._allowance.charge(1)
-            if kind <= frames.CONTINUATION:
-                self._OTHERS[kind](self, flags, number, payload)
-
-    def _take_continuation(self, flags: int, number: int, payload: bytes) -> None:
-        if self._block is None:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-        _, first_flags, parts = self._block
-        parts.append(payload)
-        if len(parts) > _MOST_FRAGMENTS or sum(map(len, parts)) > MAX_HEADER_BYTES:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
-        if flags & frames.END_HEADERS:
-            self._block = None
-            self._take_block(number, first_flags, b"".join(parts))
 
     def _take_block(self, number: int, flags: int, block: bytes) -> None:
         done = bool(flags & frames.END_STREAM)
@@ -180,72 +121,9 @@ class Connection(asyncio.Protocol):
             return
         self._streams.begin(number, head, done)
 
-    def _take_priority(self, flags: int, number: int, payload: bytes) -> None:
-        if number == 0:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY for stream 0")
-        if len(payload) != 5:
-            self._streams.end(number, ErrorCode.FRAME_SIZE_ERROR)
-
-    def _take_reset(self, flags: int, number: int, payload: bytes) -> None:
-        self._check_begun("RST_STREAM", number)
-        _check_size("RST_STREAM", payload, 4)
-        # A client that begins and resets calls without end has us begin them for nothing.
-        self._allowance.charge(7)
-        self._streams.take_reset(number)
-
-    def _take_settings(self, flags: int, number: int, payload: bytes) -> None:
-        _check_connection_frame("SETTINGS", number)
-        self._settled = True
-        if flags & frames.ACK:
-            _check_size("acknowledgement of SETTINGS", payload, 0)
-            return
-        settings = frames.read_settings(payload)
-        self._sender.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
-        self._streams.take_settings(settings)
-
-    def _take_push(self, flags: int, number: int, payload: bytes) -> None:
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
-
-    def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
-        _check_connection_frame("PING", number)
-        _check_size("PING", payload, 8)
-        if not flags & frames.ACK:
-            self._sender.control(frames.frame(frames.PING, frames.ACK, 0, payload))
-        elif payload == _DRAIN_PING and self._draining_since is not None:
+    def _answered(self, payload: bytes) -> None:
+        if payload == _DRAIN_PING and self._draining_since is not None:
             self._refuse_more()
-
-    def _take_goaway(self, flags: int, number: int, payload: bytes) -> None:
-        _check_connection_frame("GOAWAY", number)
-        # The client closes the connection itself once it has its answers.
-
-    def _take_window_update(self, flags: int, number: int, payload: bytes) -> None:
-        _check_size("WINDOW_UPDATE", payload, 4)
-        size = int.from_bytes(payload) & frames.LARGEST_WINDOW
-        if number:
-            self._check_begun("WINDOW_UPDATE", number)
-        if size:
-            self._streams.take_window(number, size)
-        elif number:
-            self._streams.end(number, ErrorCode.PROTOCOL_ERROR)
-        else:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
-
-    def _check_begun(self, name: str, number: int) -> None:
-        if number == 0 or number > self._streams.last:
-            raise ConnectionFault(
-                ErrorCode.PROTOCOL_ERROR, f"{name} for stream {number}, which was never opened"
-            )
-
-    _OTHERS = {
-        frames.PRIORITY: _take_priority,
-        frames.RST_STREAM: _take_reset,
-        frames.SETTINGS: _take_settings,
-        frames.PUSH_PROMISE: _take_push,
-        frames.PING: _take_ping,
-        frames.GOAWAY: _take_goaway,
-        frames.WINDOW_UPDATE: _take_window_update,
-        frames.CONTINUATION: _take_continuation,
-    }
 
     # How it ends.
 
@@ -322,16 +200,6 @@ class Connection(asyncio.Protocol):
             self._streams.end(stream.id, ErrorCode.CANCEL)
         if self._draining_since is not None and now - self._draining_since > LINGER_SECONDS:
             self._refuse_more()
-
-
-def _check_connection_frame(name: str, number: int) -> None:
-    if number:
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{name} for stream {number}")
-
-
-def _check_size(name: str, payload: bytes, size: int) -> None:
-    if len(payload) != size:
-        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{name} of {len(payload)} bytes")
 
 
 def _address(name: object) -> str:

@@ -56,10 +56,12 @@ class ErrorCode(IntEnum):
     COMPRESSION_ERROR = 9
     CONNECT_ERROR = 10
     ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
 
 
 class ConnectionFault(Exception):
-    """The client broke a rule in a way that ends the connection."""
+    """The other side broke a rule in a way that ends the connection."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
@@ -70,7 +72,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """The client broke a rule in a way that ends one stream."""
+    """The other side broke a rule in a way that ends one stream."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)

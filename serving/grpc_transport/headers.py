@@ -1,6 +1,6 @@
-"""Header blocks: those of requests, read with hpack and remembered, and those of answers, which hardly vary.
+"""Header blocks: those that arrive, read with hpack and remembered, and those of answers, which hardly vary.
 
-A client sends the same block again and again once its table is filled. So what a block stands for is
+The other side sends the same block again and again once its table is filled. So what a block stands for is
 remembered as long as no other has changed the table.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import grpc
 import hpack
@@ -20,9 +21,12 @@ from serving.grpc_transport.frames import ConnectionFault, ErrorCode, StreamFaul
 from serving.grpc_transport.limits import MAX_HEADER_BYTES
 
 Metadata = Sequence[tuple[str, str | bytes]]
+Fields = Iterable[tuple[bytes, bytes]]
+T = TypeVar("T")
 
 ENCODINGS = ("identity", "deflate", "gzip")
 _REMEMBERED = 64
+_LONGEST_REMEMBERED = 4096
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _PSEUDO = {b":method", b":scheme", b":path", b":authority"}
@@ -30,6 +34,9 @@ _OF_A_CONNECTION = {b"connection", b"proxy-connection", b"keep-alive", b"transfe
 _OF_GRPC = {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"host"}
 """What is no metadata of the caller's."""
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_LONGEST_TEXT = 4096
+"""Bytes of a status text, encoded; grpcio's clients refuse headers of 8 KiB in all."""
+_HALF_ESCAPE = re.compile(rb"%[0-9A-F]?\Z")
 _NOT_IN_VALUES = re.compile(rb"[\x00\r\n]")
 
 
@@ -69,27 +76,33 @@ class _Table(HeaderTable):
         return self.added, self.maxsize, len(self.dynamic_entries)
 
 
-class HeadReader:
-    """Reads the header blocks of one connection, in order."""
+class BlockReader(Generic[T]):
+    """Reads the header blocks of one connection, in order.
 
-    def __init__(self) -> None:
-        self._decoder = hpack.Decoder(max_header_list_size=MAX_HEADER_BYTES)
+    Args:
+        parse: returns what names and values say, or raises StreamFault.
+        longest: list of headers that a block may stand for, in bytes.
+    """
+
+    def __init__(self, parse: Callable[[Fields], T], longest: int = MAX_HEADER_BYTES) -> None:
+        self._parse = parse
+        self._decoder = hpack.Decoder(max_header_list_size=longest)
         self._decoder.header_table = self._table = _Table()
-        self._known: dict[bytes, Head] = {}
+        self._known: dict[bytes, T] = {}
 
-    def read(self, block: bytes) -> Head:
+    def read(self, block: bytes) -> T:
         """Return what a block says.
 
         Raises:
-            StreamFault: it is no request of HTTP/2.
+            StreamFault: it is not what HTTP/2 allows here.
             ConnectionFault: it cannot be read, so neither can those that follow.
         """
         known = self._known.get(block)
         if known is not None:
             return known
         before = self._table.state()
-        head = head_of(self.fields(block))
-        if before == self._table.state():
+        head = self._parse(self.fields(block))
+        if before == self._table.state() and len(block) <= _LONGEST_REMEMBERED:
             if len(self._known) == _REMEMBERED:
                 self._known.clear()
             self._known[block] = head
@@ -113,27 +126,22 @@ class HeadReader:
         return fields  # type: ignore[return-value]  # They are pairs of bytes.
 
 
-def head_of(fields: Iterable[tuple[bytes, bytes]]) -> Head:
+class HeadReader(BlockReader[Head]):
+    """Reads the heads of requests."""
+
+    def __init__(self) -> None:
+        super().__init__(head_of)
+
+
+def head_of(fields: Fields) -> Head:
     """Return what the headers of a request say.
 
     Raises:
         StreamFault: they are not allowed in HTTP/2, or not those of a call.
     """
-    special: dict[bytes, bytes] = {}
-    own: list[tuple[bytes, bytes]] = []
-    for name, value in fields:
-        if _NOT_IN_VALUES.search(value):
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "control character in a header")
-        if name in _PSEUDO:
-            if own or name in special:
-                raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"{name!r} twice or too late")
-            special[name] = value
-            continue
-        if not _NAME.fullmatch(name) or name in _OF_A_CONNECTION:
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"header {name!r} is not allowed")
-        if name == b"te" and value != b"trailers":
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "te is not 'trailers'")
-        own.append((name, value))
+    special, own = sorted_out(fields, _PSEUDO)
+    if any(name == b"te" and value != b"trailers" for name, value in own):
+        raise StreamFault(ErrorCode.PROTOCOL_ERROR, "te is not 'trailers'")
     if special.get(b":method") != b"POST" or b":scheme" not in special or not special.get(b":path"):
         raise StreamFault(ErrorCode.PROTOCOL_ERROR, "a call is a POST with a scheme and a path")
     length = dict(own).get(b"content-length")
@@ -144,6 +152,30 @@ def head_of(fields: Iterable[tuple[bytes, bytes]]) -> Head:
         return _call(path, own, None if length is None else int(length))
     except _Refused as error:
         return Head(path, refusal=error.refusal)
+
+
+def sorted_out(
+    fields: Fields, pseudo: Container[bytes]
+) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]]]:
+    """Return the pseudo-headers, of those that there may be, and the other headers.
+
+    Raises:
+        StreamFault: HTTP/2 does not allow them.
+    """
+    special: dict[bytes, bytes] = {}
+    own: list[tuple[bytes, bytes]] = []
+    for name, value in fields:
+        if _NOT_IN_VALUES.search(value):
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "control character in a header")
+        if name in pseudo:
+            if own or name in special:
+                raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"{name!r} twice or too late")
+            special[name] = value
+            continue
+        if not _NAME.fullmatch(name) or name in _OF_A_CONNECTION:
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"header {name!r} is not allowed")
+        own.append((name, value))
+    return special, own
 
 
 class _Refused(Exception):
@@ -161,7 +193,10 @@ def _call(path: str, own: list[tuple[bytes, bytes]], content_length: int | None)
         text = f"Compression '{encoding}' is not supported; supported: {', '.join(ENCODINGS)}."
         raise _Refused(Refusal(grpc.StatusCode.UNIMPLEMENTED.value[0], text))
     timeout = _timeout(by_name.get(b"grpc-timeout"))
-    metadata = tuple(_entry(name, value) for name, value in own if name not in _OF_GRPC)
+    try:
+        metadata = tuple(entry(name, value) for name, value in own if name not in _OF_GRPC)
+    except IllegalBase64 as error:
+        raise _Refused(Refusal(grpc.StatusCode.INTERNAL.value[0], str(error))) from error
     return Head(path, metadata, timeout, encoding, content_length)
 
 
@@ -174,15 +209,26 @@ def _timeout(value: bytes | None) -> float | None:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def _entry(name: bytes, value: bytes) -> tuple[str, str | bytes]:
+class IllegalBase64(ValueError):
+    """A binary header is none."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"Error parsing '{key}' metadata: illegal base64 encoding")
+
+
+def entry(name: bytes, value: bytes) -> tuple[str, str | bytes]:
+    """Return a header as metadata; what is binary as bytes.
+
+    Raises:
+        IllegalBase64: it is binary, and cannot be read.
+    """
     key = name.decode("ascii")
     if not key.endswith("-bin"):
         return key, value.decode("latin-1")
     try:
         return key, base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
     except binascii.Error as error:
-        text = f"Error parsing '{key}' metadata: illegal base64 encoding"
-        raise _Refused(Refusal(grpc.StatusCode.INTERNAL.value[0], text)) from error
+        raise IllegalBase64(key) from error
 
 
 def literal(name: bytes, value: bytes) -> bytes:
@@ -214,7 +260,7 @@ def encoded(metadata: Metadata) -> bytes:
 
 def trailers(status: int, text: str, metadata: Metadata = ()) -> bytes:
     """Return the block that ends a call."""
-    message = literal(b"grpc-message", percent_encoded(text)) if text else b""
+    message = literal(b"grpc-message", _cut(percent_encoded(text))) if text else b""
     return literal(b"grpc-status", str(status).encode()) + message + encoded(metadata)
 
 
@@ -223,6 +269,13 @@ def trailers_only(refusal: Refusal, metadata: Metadata = ()) -> bytes:
     if refusal.http != 200:
         return literal(b":status", str(refusal.http).encode())
     return ANSWER + trailers(refusal.status, refusal.text, metadata)
+
+
+def _cut(message: bytes) -> bytes:
+    """Return a status text no longer than clients take. They would drop the whole status with it."""
+    if len(message) <= _LONGEST_TEXT:
+        return message
+    return _HALF_ESCAPE.sub(b"", message[:_LONGEST_TEXT]) + b"..."
 
 
 def percent_encoded(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""How much a client may ask for beside requests, and for how long one may keep the server waiting."""
+"""How much the other side may ask for beside requests, and for how long one may keep the server waiting."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Allowance:
         """Begin another second."""
         self._left = ALLOWANCE
 
-    def grow(self) -> None:
-        """Count a request."""
-        self._left += 4
+    def grow(self, by: int = 4) -> None:
+        """Count a request, which gives the other side cause for so many frames."""
+        self._left += by
 
     def charge(self, price: int) -> None:
         """Count a frame.

@@ -54,7 +54,7 @@ class Stream:
         self.waiter: asyncio.Future[None] | None = None  # Set when the inbox changes.
         self.outbox: deque[memoryview] | None = None  # What waits for windows.
         self.written: asyncio.Future[None] | None = None  # Set when the outbox is empty.
-        self.ends_with: bytes | None = None  # The block of trailers, once the handler has ended.
+        self.ends_with: bytes | None = None  # The frame of trailers, once the handler has ended.
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.seen_sent = 0

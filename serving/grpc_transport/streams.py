@@ -11,7 +11,7 @@ import grpc
 from serving.grpc_transport import calls, frames, headers
 from serving.grpc_transport.frames import ConnectionFault, ErrorCode, StreamFault
 from serving.grpc_transport.headers import Head, Metadata, Refusal
-from serving.grpc_transport.limits import CONNECTION_WINDOW, MAX_UNREAD, STREAM_WINDOW, Limits
+from serving.grpc_transport.limits import MAX_UNREAD, STREAM_WINDOW, Limits
 from serving.grpc_transport.messages import (
     PREFIX_SIZE,
     CallFault,
@@ -46,7 +46,7 @@ class Streams:
     def __init__(
         self,
         methods: Methods,
-        sender: Sender,
+        sender: Sender[Stream],
         allowance: Allowance,
         peer: str,
         when_empty: Callable[[], None],
@@ -61,7 +61,6 @@ class Streams:
         """Whether no more are taken."""
         self.tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._in_window = CONNECTION_WINDOW
         self._ended: dict[int, None] = {}  # Streams that we ended, and the client perhaps not.
         self._here = _HERE
         self._timed: list[Stream] = []  # Streams with a deadline and no timer yet.
@@ -97,10 +96,6 @@ class Streams:
 
     def take_data(self, number: int, payload: bytes, size: int, done: bool) -> None:
         """Take a part of a stream's messages. `size`: its bytes with padding; `done`: it was the last."""
-        self._in_window -= size
-        if self._in_window < CONNECTION_WINDOW // 2:
-            self._sender.control(frames.window_update(0, CONNECTION_WINDOW - self._in_window))
-            self._in_window = CONNECTION_WINDOW
         stream = self.open.get(number)
         if stream is None:
             self._take_stray(number)
@@ -193,8 +188,10 @@ class Streams:
         if number not in self._ended:
             self.reset(number, ErrorCode.STREAM_CLOSED)
 
-    def take_reset(self, number: int) -> None:
-        """Let a stream end that its client gives up."""
+    def take_reset(self, number: int, code: int) -> None:
+        """Let a stream end that its client gives up, for whatever reason."""
+        # A client that begins and resets calls without end has us begin them for nothing.
+        self._allowance.charge(7)
         if stream := self.open.get(number):
             self._give_up(stream)
 
@@ -211,7 +208,7 @@ class Streams:
 
     def take_settings(self, settings: list[tuple[int, int]]) -> None:
         """Take the client's SETTINGS."""
-        self._sender.settings(settings, list(self.open.values()))
+        self._sender.settings(settings, self.open.values())
         self.pump()
 
     def all_taken(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import hpack
 import pytest
 
@@ -166,3 +168,15 @@ def test_texts_and_metadata_are_encoded_for_the_wire() -> None:
     assert decoded == [(b"grpc-status", b"5"), (b"grpc-message", b"a b"), (b"k", b"v"), (b"k-bin", b"AP8")]
     long = headers.literal(b"n", b"v" * 300)
     assert [tuple(field) for field in hpack.Decoder().decode(long, raw=True)] == [(b"n", b"v" * 300)]
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "é" * 5000, "x" + "é" * 5000, "xx" + "é" * 5000])
+def test_a_long_status_text_is_cut_where_it_can_be_read(text: str) -> None:
+    """Clients drop a status whose headers are too long for them."""
+    sent = dict(hpack.Decoder().decode(headers.trailers(3, text)))
+    assert sent["grpc-status"] == "3"
+    assert 4000 < len(sent["grpc-message"]) <= 4099
+    read = unquote(sent["grpc-message"])
+    assert text.startswith(read.removesuffix("...").rstrip("\ufffd"))
+    assert len(read) > 600
+    assert dict(hpack.Decoder().decode(headers.trailers(3, "x" * 4096)))["grpc-message"] == "x" * 4096
