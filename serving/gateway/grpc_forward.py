@@ -13,8 +13,9 @@ from serving.errors import InvalidInput, ServingError
 from serving.gateway import model_spec
 from serving.gateway.in_flight import InFlight
 from serving.gateway.sidecar_errors import SidecarLost, is_lost
+from serving.grpc_client import CallFailed, Channel, UnaryUnary
+from serving.grpc_transport import at_once
 from serving.routing import Routes
-from serving.sidecar import CHANNEL_OPTIONS
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
 SERVICE = "/tensorflow.serving.ModelService/"
@@ -34,7 +35,7 @@ class GRPCForwarder(grpc.GenericRpcHandler):
         self, address: str, routes: Callable[[], Routes], in_flight: InFlight, on_trouble: Callable[[], None]
     ) -> None:
         self._routes, self._in_flight, self._on_trouble = routes, in_flight, on_trouble
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = Channel(address)
         rewriters: dict[str, Callable[[bytes], tuple[bytes, str, int]]] = {
             f"{PREDICTION}{name}": self._one_spec
             for name in ("Predict", "Classify", "Regress", "GetModelMetadata")
@@ -52,12 +53,13 @@ class GRPCForwarder(grpc.GenericRpcHandler):
         return self._handlers.get(handler_call_details.method)
 
     async def close(self) -> None:
-        """Close the channel."""
+        """End what is still under way, and hang up."""
         await self._channel.close()
 
     def _forward(self, method: str, rewriter: Callable[[bytes], tuple[bytes, str, int]]) -> Any:
         call = self._channel.unary_unary(method)
 
+        @at_once
         async def forward(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
             try:
                 message, model, version = rewriter(request)
@@ -68,7 +70,8 @@ class GRPCForwarder(grpc.GenericRpcHandler):
 
         return forward
 
-    def _status(self, call: Any) -> Any:
+    def _status(self, call: UnaryUnary) -> Any:
+        @at_once
         async def status(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
             try:
                 spec, rest = model_spec.read_spec(request)
@@ -82,17 +85,16 @@ class GRPCForwarder(grpc.GenericRpcHandler):
 
         return status
 
-    async def _relay(self, call: Any, message: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        remaining = context.time_remaining()
+    async def _relay(self, call: UnaryUnary, message: bytes, context: grpc.aio.ServicerContext) -> bytes:
         try:
-            return await call(message, timeout=remaining)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return await call(message, timeout=context.time_remaining())
+        except CallFailed as error:
+            if error.code is grpc.StatusCode.UNAVAILABLE:
                 self._on_trouble()
-            if error.code() is grpc.StatusCode.NOT_FOUND and is_lost(error.details() or ""):
+            if error.code is grpc.StatusCode.NOT_FOUND and is_lost(error.details):
                 self._on_trouble()
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(SidecarLost()))
-            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
+            await context.abort(error.code, error.details, tuple(error.metadata))
             raise AssertionError("unreachable: abort raises") from error
 
     def _one_spec(self, request: bytes) -> tuple[bytes, str, int]:

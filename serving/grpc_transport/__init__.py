@@ -9,8 +9,9 @@ cost.
     ...
     await server.stop(grace=30.0)
 
-frames.py and headers.py know the bytes, stream.py one call's state, sending.py what waits for the client's
-windows, connection.py the rules of RFC 9113, calls.py the handlers, server.py the sockets.
+frames.py and headers.py know the bytes, link.py the rules of RFC 9113, sending.py what waits for the other
+side's windows; stream.py knows one call's state, streams.py those of a connection, connection.py how that
+begins and ends, calls.py the handlers, server.py the sockets. `serving.grpc_client` is the other side.
 """
 
 from serving.grpc_transport.calls import at_once, runs_at_once
