@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -75,6 +76,18 @@ def build_app(
     trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
     named: Any = ProxyHeadersMiddleware(cast(Any, control), trusted_hosts=trusted)
     return Dispatcher(named, predictions)
+
+
+async def prepare(app: ASGIApp) -> None:
+    """Have built now what FastAPI and its threads build at the first request.
+
+    That takes up to 100 ms, in which nothing else is answered, predictions neither; and the first request may
+    be the rollback of a model that misbehaves.
+    """
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://appliance") as client:
+        await client.get(f"{PREFIX}/health")
+        await client.get(f"{PREFIX}/of/no/route")  # All routes are looked at, to find none.
 
 
 class Dispatcher:

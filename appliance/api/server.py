@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import registry
-from appliance.api.app import build_app
+from appliance.api.app import build_app, prepare
 from appliance.api.listening import Server, describe_places, http_config
 from appliance.api.operations import RegistryOperations
 from appliance.settings import Settings
@@ -102,6 +102,7 @@ async def _serve(
             token=settings.token,
             predictions=gateway.asgi,
         )
+        await prepare(app)
         config = http_config(app, timeout_graceful_shutdown=GRACE_SECONDS)
         places = describe_places(settings.host, http.getsockname()[1], grpc_port)
         await Server(config, places, ready_file).serve(sockets=[http])

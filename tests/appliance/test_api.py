@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import math
@@ -13,10 +14,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pydantic
 import pytest
 
 from appliance.api import limits
-from appliance.api.app import build_app
+from appliance.api.app import build_app, prepare
 from appliance.api.errors import STATUS, code_of
 from appliance.api.listening import http_config
 from appliance.api.operations import RegistryOperations
@@ -426,6 +428,34 @@ def test_nothing_stands_between_the_port_and_the_short_ways_to_predictions(house
     config.load()
     assert config.loaded_app.answer == entrance.answer
     assert config.loaded_app.answer_at_once == entrance.answer_at_once
+
+
+def test_the_first_request_finds_everything_built(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    build = pydantic.TypeAdapter.__init__
+
+    def note(adapter: Any, *arguments: Any, **named: Any) -> None:
+        built.append(arguments)
+        build(adapter, *arguments, **named)
+
+    async def move_a_label(app: Any) -> int:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            url = "/api/v1/models/prepared/labels/production"
+            return (await client.put(url, json={"version": version, "wait_seconds": 0})).status_code
+
+    async def both() -> None:
+        operations = RegistryOperations(house.registry, jobs=house.jobs)
+        app = build_app(operations, house.jobs, jobs_root=house.home / "jobs", token="", predictions=None)
+        await prepare(app)
+        assert built
+        built.clear()
+        assert await move_a_label(app) == 200
+        assert not built
+
+    version = house.publish("prepared")
+    monkeypatch.setattr(pydantic.TypeAdapter, "__init__", note)
+    asyncio.run(both())
 
 
 def test_token_is_asked_for_and_health_is_open(tmp_path: Path, experiment: Path) -> None:
