@@ -14,6 +14,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Values in messages are little-endian, and used as they are."
+#endif
+
 enum { VARINT = 0, FIXED_64 = 1, BYTES = 2, FIXED_32 = 5 };
 
 enum { MOST_INPUTS = 32, MOST_OUTPUTS = 16, MOST_DIMENSIONS = 16, ALIGNMENT = 64 };
@@ -66,10 +70,17 @@ static int read_varint(Bytes *from, uint64_t *value)
     return 0;
 }
 
+/* Read a tag or a length: in more than five bytes protobuf takes none. */
+static int read_short(Bytes *from, uint64_t *value)
+{
+    const uint8_t *start = from->at;
+    return read_varint(from, value) && from->at - start <= 5 && *value <= UINT32_MAX;
+}
+
 static int read_field(Bytes *from, Field *field)
 {
     uint64_t tag, size;
-    if (!read_varint(from, &tag) || tag > UINT32_MAX)
+    if (!read_short(from, &tag))
         return 0;
     field->field = (uint32_t)tag >> 3;
     field->type = tag & 7;
@@ -83,7 +94,7 @@ static int read_field(Bytes *from, Field *field)
         size = 4;
         break;
     case BYTES:
-        if (!read_varint(from, &size))
+        if (!read_short(from, &size))
             return 0;
         break;
     default:
@@ -181,7 +192,7 @@ static uint64_t type_of_values(uint32_t field)
 static int read_tensor(Bytes from, Tensor *tensor)
 {
     Field field;
-    uint64_t typed = 0, count = 1;
+    uint64_t typed = 0, count = 1, extent = 1;
     int has_shape = 0, has_values = 0;
     memset(tensor, 0, sizeof *tensor);
     while (from.at < from.end) {
@@ -203,10 +214,14 @@ static int read_tensor(Bytes from, Tensor *tensor)
     }
     if (tensor->type >= sizeof WIDTHS || !WIDTHS[tensor->type] || (typed && typed != tensor->type))
         return 0;
-    for (int i = 0; i < tensor->rank; i++)
-        if (__builtin_mul_overflow(count, (uint64_t)tensor->shape[i], &count))
-            return 0;
     uint64_t size = (uint64_t)(tensor->values.end - tensor->values.at), width = WIDTHS[tensor->type];
+    for (int i = 0; i < tensor->rank; i++) {
+        uint64_t length = (uint64_t)tensor->shape[i];
+        count *= length;
+        /* numpy refuses an array that would be too large without its dimensions of 0, too. */
+        if (__builtin_mul_overflow(extent, length ? length : 1, &extent) || extent > INT64_MAX / width)
+            return 0;
+    }
     return size % width == 0 && size / width == count;
 }
 
@@ -459,6 +474,8 @@ static PyObject *predict_messages_write(PyObject *module, PyObject *arguments)
         understood = measure(output, as_content);
         size += understood ? sized(output->entry_size) : 0;
     }
+    /* Nobody could parse a larger message. */
+    understood = understood && size <= INT32_MAX;
     if (understood && !PyErr_Occurred() && (response = PyBytes_FromStringAndSize(NULL, size)) != NULL) {
         uint8_t *to = (uint8_t *)PyBytes_AsString(response);
         for (int i = 0; i < count; i++)

@@ -10,13 +10,21 @@ from __future__ import annotations
 import ctypes
 import os
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)."""
-_KEPT_BYTES = 128 << 20
-"""At most so much lies free at the end of the heap."""
-_LARGEST = 32 << 20
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of mallopt(3)."""
+_KEPT_BYTES = 32 << 20
+"""At most so much lies free at the end of each of malloc's arenas."""
+_ARENAS = 4
+"""There are no more of them: by default each thread may have its own, and keep as much."""
+_LARGEST = 4 << 20
 """Larger pieces come from the system, and go back to it at once."""
-_SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+_SET_BY_USER = (
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_ARENA_MAX",
+    "GLIBC_TUNABLES",
+)
 
 
 def keep_freed() -> None:
@@ -26,6 +34,7 @@ def keep_freed() -> None:
         return
     library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
     library.mallopt(_MMAP_THRESHOLD, _LARGEST)
+    library.mallopt(_ARENA_MAX, _ARENAS)
 
 
 def give_back() -> None:

@@ -23,6 +23,8 @@ except ImportError:
 else:
     COMPILED = True
 
+_LONGEST_KEPT = 256
+"""Characters of a spec's names together."""
 _Input = tuple[str, int, tuple[int, ...], int]
 """Alias, number of the dtype, shape, place of the values among those of all inputs."""
 
@@ -45,7 +47,11 @@ def read(data: bytes) -> Request:
     found = _predict_messages.read(data) if COMPILED else None
     if found is not None:
         spec, output_filter, inputs = found
-        return Request(_spec(*spec), partial(_arrays, *inputs), output_filter)
+        # Names are chosen by clients: long ones must not be kept.
+        is_short = len(spec[0]) + len(spec[2] or "") + len(spec[3]) <= _LONGEST_KEPT
+        return Request(
+            _spec(*spec) if is_short else ModelSpec(*spec), partial(_arrays, *inputs), output_filter
+        )
     request = messages.parsed(predict_pb2.PredictRequest, data)
     return Request(
         messages.model_spec(request), partial(messages.predict_inputs, request), request.output_filter

@@ -17,6 +17,7 @@ from appliance.trainer.jobs import JobStore
 from registry.webhooks import WebhookDispatcher
 from serving import smoke
 from serving.gateway import EmbeddedRuntime, Gateway, PortUnavailable, SidecarRuntime
+from serving.grpc_client.targets import Target
 
 GRACE_SECONDS = 10
 """How long requests in flight may take to end when the process is to stop."""
@@ -55,9 +56,13 @@ def make_runtime(settings: Settings) -> EmbeddedRuntime | SidecarRuntime:
     """Return what runs the models, as the settings say.
 
     Raises:
-        StartError: the file with the batching parameters cannot be used.
+        StartError: the sidecar's address is none, or the file with the batching parameters cannot be used.
     """
     if settings.runtime == "sidecar":
+        try:
+            Target(settings.sidecar_grpc)
+        except ValueError as error:
+            raise StartError(f"{error} Set APPLIANCE_SIDECAR_GRPC.") from error
         return SidecarRuntime(
             settings.sidecar_grpc,
             settings.sidecar_rest,

@@ -70,7 +70,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure(str(error), next((code for kind, code in codes if isinstance(error, kind)), FAILED))
     if (
         isinstance(error, ModuleNotFoundError)
-        and (name := error.name or "").split(".")[0] not in _OUR_PACKAGES
+        and (name := (error.name or "").partition(".")[0]) not in _OUR_PACKAGES
     ):
         return Failure(
             f"The Python package {name!r} is not installed, and this command needs it. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 from serving.grpc_client import outcomes
 from serving.grpc_client.calls import Call
@@ -13,6 +14,8 @@ from serving.grpc_client.requests import request_block, timeout_header
 from serving.grpc_client.targets import Target
 from serving.grpc_transport.limits import LINGER_SECONDS, MAX_INFLATED
 from serving.grpc_transport.messages import CallFault, inflated
+
+log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 1.0
 _MOST_MOVES = 10
@@ -114,7 +117,9 @@ class Channel:
         """Make a connection for the calls that wait; tell them if there is none."""
         try:
             connection = await self._opened()
-        except (OSError, UnicodeError) as error:
+        except Exception as error:
+            if not isinstance(error, (OSError, UnicodeError)):
+                log.exception("connecting_failed", extra={"server": self.target})
             why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
             failure = f"Cannot connect to {self.target}: {why}."
             self._backoff.failed(failure, self._loop.time())

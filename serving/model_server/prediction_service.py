@@ -121,53 +121,73 @@ class _Method:
 
     def __call__(self, data: bytes) -> bytes | Coroutine[Any, Any, bytes]:
         """See `Handler`."""
-        started, size = time.perf_counter(), len(data)
+        started, size, model = time.perf_counter(), len(data), ""
         if size >= LARGE_REQUEST:
-            return self._later(
-                self._dispatcher.run(self._name, size, partial(self._work, data)), data, started
-            )
+            return self._later(self._dispatcher.run(self._name, size, partial(self._whole, data)), started)
         try:
             kind, work = self._begin(data)
-            key = self._name, kind
+            key, model = (self._name, kind), str(kind[0])
             pace = self._dispatcher.at_once(key, size)
             if pace is None:
-                return self._later(self._dispatcher.run(key, size, work), data, started)
+                waiting = self._dispatcher.run(key, size, partial(self._named, model, work))
+                return self._later(waiting, started)
             answer = work()
         except Exception as error:
-            self._failed(error, data)
+            self._failed(model, error)
             raise
         pace.note(time.perf_counter() - started)
-        if self._metrics is not None:
-            self._succeeded(self._metrics, str(kind[0]), started)
+        self._succeeded(model, started)
         return answer
 
-    def _work(self, data: bytes) -> bytes:
-        return self._begin(data)[1]()
-
-    async def _later(self, waiting: Awaitable[bytes], data: bytes, started: float) -> bytes:
+    def _whole(self, data: bytes) -> _Named:
         try:
-            answer = await waiting
+            kind, work = self._begin(data)
         except Exception as error:
-            self._failed(error, data)
+            raise _Failed("") from error
+        return self._named(str(kind[0]), work)
+
+    def _named(self, model: str, work: Callable[[], bytes]) -> _Named:
+        try:
+            return model, work()
+        except Exception as error:
+            raise _Failed(model) from error
+
+    async def _later(self, waiting: Awaitable[_Named], started: float) -> bytes:
+        model = ""
+        try:
+            model, answer = await waiting
+        except _Failed as failed:
+            error = failed.__cause__
+            assert isinstance(error, Exception)  # It was raised from one.
+            self._failed(failed.model, error)
+            raise error from None
+        except Exception as error:
+            self._failed(model, error)
             raise
-        if self._metrics is not None:
-            self._succeeded(self._metrics, self._model(data), started)
+        self._succeeded(model, started)
         return answer
 
-    def _succeeded(self, metrics: Metrics, model: str, started: float) -> None:
-        metrics.record(model, Code.OK.name)
-        metrics.record_latency(model, self._name, GRPC, time.perf_counter() - started)
+    def _succeeded(self, model: str, started: float) -> None:
+        if self._metrics is not None:
+            self._metrics.record(model, Code.OK.name)
+            self._metrics.record_latency(model, self._name, GRPC, time.perf_counter() - started)
 
-    def _failed(self, error: Exception, data: bytes) -> None:
+    def _failed(self, model: str, error: Exception) -> None:
         if self._metrics is not None:
             code = error.code if isinstance(error, ServingError) else Code.INTERNAL
-            self._metrics.record(self._model(data), code.name)
+            self._metrics.record(model, code.name)
 
-    def _model(self, data: bytes) -> str:
-        try:
-            return str(self._begin(data)[0][0])
-        except ServingError:
-            return ""
+
+_Named = tuple[str, bytes]
+"""The model that was asked, and its answer."""
+
+
+class _Failed(Exception):
+    """Work failed in the pool, by its cause. `model`: the one that was asked, empty if that is not known."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
 
 
 def _kind(request: Any) -> tuple[Hashable, ...]:

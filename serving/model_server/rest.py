@@ -57,6 +57,7 @@ _STATUS = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?", re.IGNORECASE
 )
 _NOT_FOUND = b"<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>\n"
+_LONGEST_KEPT = 512
 _INTERNAL = json_outputs.error("Internal error; the server's log has the details.")
 _CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
@@ -226,8 +227,17 @@ class RESTApp:
         return json.dumps(_as_dict(response), indent=1).encode()
 
 
-@lru_cache(maxsize=4096)
 def _route(method: str, target: str) -> _Route:
+    # Targets are chosen by clients: long ones must not be kept.
+    return _kept_route(method, target) if len(target) <= _LONGEST_KEPT else _route_of(method, target)
+
+
+@lru_cache(maxsize=4096)
+def _kept_route(method: str, target: str) -> _Route:
+    return _route_of(method, target)
+
+
+def _route_of(method: str, target: str) -> _Route:
     if method == "POST" and (match := _INFERENCE.fullmatch(target)):
         verb = match[4]
         if verb in ("classify", "regress", "predict"):
@@ -241,11 +251,18 @@ def _route(method: str, target: str) -> _Route:
 
 def _spec(match: re.Match[str]) -> ModelSpec:
     name, version, label = match[1], match[2], match[3]
-    if version is not None and int(version) >= 1 << 63:
-        raise InvalidInput(f"Failed to convert version: {version} to numeric.")
     return ModelSpec(
-        unquote(name), None if version is None else int(version), None if label is None else unquote(label)
+        unquote(name),
+        None if version is None else _number(version),
+        None if label is None else unquote(label),
     )
+
+
+def _number(version: str) -> int:
+    digits = version.lstrip("0") or "0"
+    if len(digits) > 19 or int(digits) >= 1 << 63:
+        raise InvalidInput(f"Failed to convert version: {version} to numeric.")
+    return int(digits)
 
 
 def _with_signature(spec: ModelSpec, signature_name: str) -> ModelSpec:

@@ -2,7 +2,8 @@
 
 A small prediction costs less than what ASGI needs to ask for it: a task, an event, a description of the
 request and two messages of answer. So an application may have, beside its ASGI interface, a coroutine
-function `answer` (`serving.asgi.Answering`). It is asked the usual request, once that is whole: a POST under
+function `answer` (`serving.asgi.Answering`), and a function `answer_at_once` for what needs no coroutine
+either. It is asked the usual request, once that is whole: a POST under
 /v1/models/ of a known, moderate length, on a connection where nothing else is going on. It runs where the
 last bytes arrive, until it first waits; only then it becomes a task. Any other request takes the way of ASGI.
 
@@ -213,16 +214,25 @@ class RESTProtocol(TimedProtocol):
 
     def _complete(self, target: str, headers: Headers, body: bytes) -> None:
         self._since = None
-        answer = None if self._answer_at_once is None else self._answer_at_once(target, headers, body)
+        answer = self._answered(target, headers, body) or self._begin(target, headers, body)
         if answer is None:
-            answer = self._begin(target, headers, body)
-            if answer is None:
-                return
+            return
         self._write(answer, keep_alive=not self._is_last)
         self.server_state.total_requests += 1
         if self._is_last:
             self.transport.close()
         self._wait_for_next()
+
+    def _answered(self, target: str, headers: Headers, body: bytes) -> Answer | None:
+        """Return the answer if the application has it at once."""
+        if self._answer_at_once is None:
+            return None
+        try:
+            answer: Answer | None = self._answer_at_once(target, headers, body)
+        except Exception:
+            log.exception("request_failed", extra={"target": target})
+            return _BROKEN
+        return answer
 
     def _begin(self, target: str, headers: Headers, body: bytes) -> Answer | None:
         """Return the answer, or None if it has to be waited for: then a task sends it."""

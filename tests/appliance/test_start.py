@@ -67,6 +67,14 @@ def test_batching_parameters_that_cannot_be_used_are_told_with_their_setting(tmp
             make_runtime(settings)
 
 
+@pytest.mark.parametrize("address", ["tf-serving", "ipv4:10.0.0.1:8500", "http://localhost:8500"])
+def test_an_address_of_a_sidecar_that_is_none_is_told_with_its_setting(address: str) -> None:
+    from appliance.api.server import make_runtime
+
+    with pytest.raises(startup.StartError, match=f"{address}.* Set APPLIANCE_SIDECAR_GRPC"):
+        make_runtime(Settings(runtime="sidecar", sidecar_grpc=address))
+
+
 def test_free_ports_may_both_be_asked_for() -> None:
     assert Settings(rest_port=0, grpc_port=0).grpc_port == 0
 

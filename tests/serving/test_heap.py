@@ -18,12 +18,12 @@ if "keep" in sys.argv:
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
-        [b"x" * (4 << 20) for _ in range(4)]
+        [b"x" * (2 << 20) for _ in range(8)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
 print(json.dumps(faults()))
 """
-PAGES = 20 * 4 * (4 << 20) // os.sysconf("SC_PAGE_SIZE")
+PAGES = 20 * 8 * (2 << 20) // os.sysconf("SC_PAGE_SIZE")
 UNLOADING = """
 import json, sys
 import psutil

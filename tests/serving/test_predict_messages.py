@@ -153,6 +153,32 @@ def test_tensors_of_fixed_width_are_read_by_c(dtype: Any) -> None:
     assert inputs["x"].ctypes.data % 64 == 0  # TensorFlow need not copy it.
 
 
+@pytest.mark.parametrize("shape", [(0, 2**62), (2**62, 0), (2**32, 2**32), (2**61,), (0, 2**31, 2**31)])
+def test_shapes_that_no_array_has_are_refused_alike(shape: tuple[int, ...]) -> None:
+    request = predict_pb2.PredictRequest(model_spec={"name": "m"})
+    request.inputs["x"].dtype = tf.float32.as_datatype_enum
+    for size in shape:
+        request.inputs["x"].tensor_shape.dim.add(size=size)
+    assert "tensor parsing error: x" in in_both_ways(request.SerializeToString())
+
+
+def test_lengths_in_more_than_five_bytes_are_refused_alike() -> None:
+    assert "is not a tensorflow.serving.PredictRequest" in in_both_ways(
+        b"\x8a\x80\x80\x80\x80\x00\x03\x0a\x01m"
+    )
+    assert "is not a tensorflow.serving.PredictRequest" in in_both_ways(
+        b"\x0a\x83\x80\x80\x80\x80\x00\x0a\x01m"
+    )
+
+
+def test_long_names_are_not_kept() -> None:
+    for length in (10, 10_000):
+        request = predict_pb2.PredictRequest(model_spec={"name": "n" * length})
+        before = predict_messages._spec.cache_info().currsize
+        assert predict_messages.read(request.SerializeToString()).spec.name == "n" * length
+        assert predict_messages._spec.cache_info().currsize - before == (length < 256)
+
+
 def test_typed_values_are_read_by_c() -> None:
     request = predict_pb2.PredictRequest(model_spec={"name": "m", "version_label": "stable"})
     request.inputs["f"].CopyFrom(tf.make_tensor_proto(np.float32(1.5)))

@@ -349,6 +349,23 @@ def test_the_fast_reader_refuses_and_accepts_what_the_others_do(
     ask_in_both_ways("/v1/models/kinds:predict", behind.encode())
 
 
+def test_many_columns_are_read_alike(ask_in_both_ways: Ask) -> None:
+    unused = ", ".join(f'"u{number}": [{number}.5]' for number in range(600))
+    for unlike in ("", ', "s": "a \\" \\"x\\": "'):
+        body = f'{{"inputs": {{"x": [1.0], {unused}{unlike}, "x": [5.0]}}}}'
+        assert ask_in_both_ways(PREDICT, body.encode()) == (200, '{"outputs":[2.5]}')
+
+
+def test_a_version_of_too_many_digits_is_a_mistake_of_the_client(ask: Ask) -> None:
+    for digits in (20, 5000):
+        status, answer = ask(
+            f"/v1/models/half_plus_two/versions/{'9' * digits}:predict", {"instances": [1.0]}
+        )
+        assert (status, "Failed to convert version" in answer) == (400, True)
+    padded = f"/v1/models/half_plus_two/versions/{'0' * 5000}77:predict"
+    assert ask(padded, {"instances": [1.0]})[0] == 404
+
+
 def test_columns_of_numbers_are_read_alike(ask_in_both_ways: Ask) -> None:
     columns = b'{"signature_name": "two", "inputs": {"b": [3, 6], "a": [[1.5, 2], [4, 5]], "unused": [1]}}'
     status, answer = ask_in_both_ways("/v1/models/kinds:predict", columns)
