@@ -4,6 +4,7 @@ HTTP/2 (RFC 9113), and hand them on."""
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, cast
 
 from serving.grpc_transport import frames
@@ -46,7 +47,7 @@ class LinkStreams(Protocol):
         """Do what waits until everything that came at once is taken."""
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.Protocol, ABC):
     """Takes bytes from the other side, cuts them into frames, and acts on those that mean the same to both.
 
     Args:
@@ -102,13 +103,13 @@ class Link(asyncio.Protocol):
 
     # What each end does in its own way.
 
+    @abstractmethod
     def _take_block(self, number: int, flags: int, block: bytes) -> None:
         """Take a whole header block."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fail(self, fault: ConnectionFault) -> None:
         """End the connection: the other side has broken a rule."""
-        raise NotImplementedError
 
     def _begun(self, number: int) -> bool:
         """Whether a stream has ever been open."""

@@ -15,12 +15,15 @@ import grpc
 import httpx
 import pytest
 
+from serving.dataplane import DataPlane
 from serving.manager import ModelConfig, ModelManager
+from serving.model_server.rest import RESTApp
 from tests import waiting
 from tests.serving import saved_models
 
 T = TypeVar("T")
 DEADLINE = 120.0
+PREDICT = "/v1/models/half_plus_two:predict"
 
 
 @pytest.fixture(scope="session")
@@ -137,3 +140,8 @@ def start_server() -> Iterator[Callable[..., Server]]:
     for server in servers:
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(timeout=DEADLINE)
+
+
+@pytest.fixture(scope="module")
+def app(serving: ModelManager) -> RESTApp:
+    return RESTApp(DataPlane(serving))
